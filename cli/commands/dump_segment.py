@@ -227,6 +227,9 @@ def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
     """Prints everything, and then the findings; returns the exit code."""
     findings = []
     if format_ is DumpFormat.arrow:
+        from core.records.arrow_strings import ensure_arrow
+
+        ensure_arrow("--format arrow")
         dumps = _print_arrow(dumps)
     elif format_ is DumpFormat.json:
         dumps = _print_json(dumps)

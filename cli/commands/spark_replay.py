@@ -71,6 +71,9 @@ def spark_replay(
     Example:
       plog spark-replay flights --to parquet:./flights-parquet --partition-by hour
     """
+    from core.records.arrow_strings import ensure_arrow
+
+    ensure_arrow("spark-replay", extra="spark")
     from core.spark.replay import Replay
 
     if verify is not None:

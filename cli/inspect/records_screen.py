@@ -755,7 +755,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.ask('Filter, such as value.carrier == "UA"; none shows all', self._set_filter, self._filter_text)
 
     def _set_filter(self, text: str) -> None:
-        from core.records.record_filter import parse_filter  # whose pyarrow takes long to import
+        from core.records.record_filter import parse_filter  # whose numpy takes long to import
 
         text = text.strip()
         try:

@@ -200,6 +200,10 @@ def _sink(run: ConsumeRun, open_stdout: Callable[[], Stdout]) -> Iterator[Sink]:
 
 def _open_sink(run: ConsumeRun, open_stdout: Callable[[], Stdout]) -> Sink:
     request = run.request
+    if request.format in (ARROW, PARQUET):
+        from core.records.arrow_strings import ensure_arrow
+
+        ensure_arrow(f"--format {request.format}")
     if request.out is not None:
         return _open_file_sink(run, request.out)
     if request.format == PARQUET:

@@ -24,32 +24,33 @@ import base64
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from core.client.schemas.undecoded import MARKS_HINT, SchemaError, not_decoded_text, undecoded_bytes
 from core.common.errors import UsageError
 from core.common.printable import printable_bytes
 from core.common.topic_partition import TopicPartition
-from core.pipeline.arrow_text import EMPTY, binaries, each, join_rows, json_strings, numbers, packed, repeat
+from core.pipeline.input_lines import Lines
 from core.records.batches import timestamp_type
-from core.records.byte_strings import ends_of
+from core.records.byte_strings import ByteStrings, JoinedLines, Part, digits, join_parts
 from core.records.columns import HeaderColumns, RecordColumns
+from core.records.json_envelope import encode_bytes
 
 if TYPE_CHECKING:
     from core.client.read.record_source import Watermarks
     from core.pipeline.record_stream import Chunk, Step
 
 Int64s = npt.NDArray[np.int64]
-Formatter = Callable[[TopicPartition, RecordColumns, Int64s], Any]
-"""Returns each row's text with its end, as a pyarrow.BinaryArray; the numbers count the printed rows."""
+Formatter = Callable[[TopicPartition, RecordColumns, Int64s], JoinedLines]
+"""Returns each row's text with its end; the numbers count the printed rows."""
 
-_Texts = Callable[[Any], Any]  # pyarrow.BinaryArray -> pyarrow.BinaryArray
-_Digits = Callable[[Int64s], Any]  # -> pyarrow.BinaryArray
+_Texts = Callable[[ByteStrings], ByteStrings]
+_Digits = Callable[[Int64s], Part]
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
 _MODIFIER = re.compile(r"([a-z0-9-]+)(?:\[(.*)\])?", re.DOTALL)
@@ -66,8 +67,8 @@ class _Rows(NamedTuple):
     watermarks: Mapping[TopicPartition, Watermarks]
 
 
-_Token = Callable[[_Rows], Any]  # -> pyarrow.BinaryArray, or a scalar for all rows
-_HeaderToken = Callable[[HeaderColumns], Any]  # likewise, for all headers
+_Token = Callable[[_Rows], Part]
+_HeaderToken = Callable[[HeaderColumns], Part]
 
 
 def pattern_formatter(
@@ -77,14 +78,11 @@ def pattern_formatter(
     terminal. Raises UsageError for an unknown token or format of one.
     """
     finished = _escaped if is_escaped else lambda token: token
-    tokens = [
-        finished(_token(piece)) if isinstance(piece, PatternPiece) else _constant(piece)
-        for piece in split_pattern(pattern)
-    ]
+    tokens = [finished(_token(piece)) if isinstance(piece, PatternPiece) else piece for piece in split_pattern(pattern)]
 
-    def format_rows(partition: TopicPartition, columns: RecordColumns, numbers: Int64s) -> Any:
+    def format_rows(partition: TopicPartition, columns: RecordColumns, numbers: Int64s) -> JoinedLines:
         rows = _Rows(partition, columns, numbers, watermarks or {})
-        return join_rows(*(token(rows) for token in tokens), repeat(b"", len(columns)))
+        return join_parts([token if isinstance(token, bytes) else token(rows) for token in tokens], len(columns))
 
     return format_rows
 
@@ -147,17 +145,13 @@ def _modifier(pattern: str, position: int, option: str) -> tuple[str | None, int
     raise UsageError(f"{option}: {pattern[position:]} has no closing brace", hint="%{ is a brace by itself")
 
 
-def _constant(text: bytes) -> _Token:
-    scalar = pa.scalar(text, pa.binary())
-    return lambda _rows: scalar
-
-
 def _escaped(token: _Token) -> _Token:
-    def write(rows: _Rows) -> Any:
+    def write(rows: _Rows) -> Part:
         found = token(rows)
-        if isinstance(found, pa.Scalar):
-            return pa.scalar(printable_bytes(found.as_py()), pa.binary())
-        return each(found, printable_bytes)
+        if isinstance(found, bytes):
+            return printable_bytes(found)
+        strings = found if isinstance(found, ByteStrings) else ByteStrings.of_table(found)
+        return _each(strings, printable_bytes)
 
     return write
 
@@ -166,15 +160,15 @@ def _token(piece: PatternPiece) -> _Token:
     name, modifier = piece
     if name in _TEXTS:
         column, write = _TEXTS[name], _texts(piece)
-        return lambda rows: write(column(rows))
+        return lambda rows: write(column(rows.columns))
     if name in _TIMES and modifier is not None and modifier.startswith("strftime"):
         return _strftime(piece)
     if name == "a" and modifier in _ATTRIBUTES:
         say = _ATTRIBUTES[modifier]
-        return lambda rows: _of_batches(rows.columns, [say(batch) for batch in rows.columns.batches])
+        return lambda rows: text_of_batches(rows.columns, [say(batch) for batch in rows.columns.batches])
     if name in _NUMBERS:
-        count, digits = _NUMBERS[name], _digits(piece)
-        return lambda rows: digits(count(rows))
+        count, write_number = _NUMBERS[name], _digits(piece)
+        return lambda rows: write_number(count(rows))
     if name == "h":
         return _headers(modifier)
     if name not in _PLAIN:
@@ -193,27 +187,54 @@ def _no_such(piece: PatternPiece, *known: str) -> UsageError:
 # --- texts
 
 
-_TEXTS: dict[str, _Token] = {
-    "s": lambda rows: rows.columns.values(),
-    "v": lambda rows: rows.columns.values(),
-    "k": lambda rows: rows.columns.keys(),
+_TEXTS: dict[str, Callable[[RecordColumns], ByteStrings]] = {
+    "s": RecordColumns.values,
+    "v": RecordColumns.values,
+    "k": RecordColumns.keys,
 }
 
 
 def _texts(piece: PatternPiece) -> _Texts:
     if piece.modifier is None:
-        return lambda array: array
+        return lambda texts: texts
     match = _MODIFIER.fullmatch(piece.modifier)
     way, argument = (match[1], match[2]) if match else ("", None)
     if way == "json" and argument is None:
         return json_strings
     if way in ("hex", "base64") and argument is None:
         change = _TEXT_WAYS[way]
-        return lambda array: each(array, change)
+        return lambda texts: _each(texts, change)
     if way == "unpack" and argument:
         unpack = _unpack(argument)
-        return lambda array: each(array, unpack)
+        return lambda texts: _each(texts, unpack)
     raise _no_such(piece, "hex", "base64", "json", "unpack[FMT]")
+
+
+def _each(texts: ByteStrings, change: Callable[[bytes], bytes]) -> ByteStrings:
+    """Changes each but nulls."""
+    return ByteStrings.of_list(None if text is None else change(text) for text in texts.to_pylist())
+
+
+_encode_json_lines = msgspec.json.Encoder().encode_lines  # as `encode_bytes`, of text, in a tenth of the time
+
+
+def json_strings(texts: ByteStrings) -> ByteStrings:
+    """Returns `encode_bytes` of each; by columns if the bytes are UTF-8 and need no escapes."""
+    quoted, ends = join_parts((b'"', texts, b'"'), len(texts))
+    data = np.frombuffer(quoted, np.uint8)
+    try:
+        text = str(quoted, "utf-8")  # a quote after each: none of them ends within a character
+    except UnicodeDecodeError:
+        return ByteStrings.of_list(encode_bytes(text).encode() for text in texts.to_pylist())
+    if (data < ord(" ")).any() or (data == ord("\\")).any() or text.count('"') > 2 * len(texts):
+        lines = _encode_json_lines([None if one is None else one.decode() for one in texts.to_pylist()])
+        return Lines(memoryview(lines), 0).texts  # no newline of theirs is left in them
+    lengths = texts.sizes + len('""')
+    if not texts.has_nulls:
+        return ByteStrings(quoted, ends - lengths, lengths)
+    is_null = texts.lengths < 0
+    starts = np.where(is_null, len(quoted), ends - lengths)
+    return ByteStrings(bytes(quoted) + b"null", starts, np.where(is_null, len(b"null"), lengths))
 
 
 _TEXT_WAYS: dict[str, Callable[[bytes], bytes]] = {"hex": lambda text: text.hex().encode(), "base64": base64.b64encode}
@@ -267,8 +288,9 @@ def _unpack(format_: str) -> Callable[[bytes], bytes]:
 # --- numbers
 
 
-def _of_batches(columns: RecordColumns, texts: Sequence[bytes]) -> Any:
-    return binaries(texts).take(pa.array(columns.batch_numbers))
+def text_of_batches(columns: RecordColumns, texts: Sequence[bytes]) -> Part:
+    """Returns for each record the text of its batch."""
+    return texts[0] if len(set(texts)) == 1 else ByteStrings.of_list(texts).take(columns.batch_numbers)
 
 
 _TIMES = ("T", "d")
@@ -300,45 +322,69 @@ _ATTRIBUTES: dict[str, Callable[[Any], bytes]] = {
 
 def _digits(piece: PatternPiece) -> _Digits:
     if piece.modifier is None:
-        return numbers
+        return digits
     if match := _PACKED.fullmatch(piece.modifier):
         dtype = f"{'>' if match[1] == 'big' else '<'}i{int(match[2]) // 8}"
-        return lambda values: packed(values, dtype)
+        return lambda values: _packed(values, dtype)
     if match := _HEX.fullmatch(piece.modifier):
         bits = int(match[1] or 64)
         width, mask = bits // 4 if match[1] else 0, (1 << bits) - 1
-        return lambda values: binaries(b"%0*x" % (width, value & mask) for value in values.tolist())
+        return lambda values: ByteStrings.of_list(b"%0*x" % (width, value & mask) for value in values.tolist())
     ways = ["strftime[FMT]"] if piece.name in _TIMES else list(_ATTRIBUTES) if piece.name == "a" else []
     raise _no_such(piece, "big64", "little32", "hex", "hex64", *ways)
+
+
+def _packed(values: Int64s, dtype: str) -> Part:
+    data = values.astype(dtype)
+    return data.view(np.uint8).reshape(len(data), data.itemsize)
 
 
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """The bounds of the years 1 to 9999. A timestamp outside them is written as its number."""
 
 
-_ZONE = re.compile(r"%%|%[EO]?[zZ]")
+_DATE_LETTER = re.compile(r"%[EO]?[zZ]|%E[cCxXyY]|%O[deHImMSuUVwWy]|%[aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY%]")
 _OF_UTC = {"z": "+0000", "Z": "UTC"}
-"""Texts that Arrow can't make without a time zone."""
+_OF_EARLY_YEARS: dict[str, Callable[[date], str]] = {
+    "F": lambda day: day.strftime(f"{day.year:04}-%m-%d"),
+    "Y": lambda day: f"{day.year:04}",
+    "G": lambda day: f"{day.isocalendar().year:04}",
+    "C": lambda day: f"{day.year // 100:02}",
+}
+"""Texts that libraries of C write without zeros in front of years before 1000."""
 
 
 def _strftime(piece: PatternPiece) -> _Token:
     match = _MODIFIER.fullmatch(piece.modifier or "")
     if match is None or match[1] != "strftime" or not match[2]:
         raise _no_such(piece, "strftime[%F %T]")
-    format_ = _ZONE.sub(lambda letter: _OF_UTC.get(letter[0][-1], letter[0]), match[2])
-    try:
-        pc.strftime(pa.array([0], pa.timestamp("s")), format=format_)
-    except pa.ArrowInvalid as error:
-        raise UsageError(
-            f"--format: strftime[{match[2]}] has a letter that means nothing there", hint="strftime[%F %T]"
-        ) from error
+    pattern = match[2]
 
-    def write(rows: _Rows) -> Any:
-        seconds = rows.columns.timestamps // 1000
-        has_date = (seconds >= _FIRST_SECOND) & (seconds <= _LAST_SECOND)
-        dates = pc.strftime(pa.array(np.where(has_date, seconds, 0), pa.timestamp("s")), format=format_)
-        texts = pc.cast(dates, pa.binary())
-        return texts if has_date.all() else pc.if_else(pa.array(has_date), texts, numbers(rows.columns.timestamps))
+    def date_text(second: int) -> bytes:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+        def text(found: re.Match[str]) -> str:
+            letter = found[0][-1]
+            if moment.year < 1000 and found[0][1:] in _OF_EARLY_YEARS:
+                return _OF_EARLY_YEARS[letter](moment)
+            return _OF_UTC.get(letter) or moment.strftime(f"%{letter}")
+
+        return _DATE_LETTER.sub(text, pattern).encode()
+
+    try:
+        date_text(0)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"--format: strftime[{pattern!r}] is not UTF-8", hint="strftime[%F %T]") from error
+
+    def write(rows: _Rows) -> Part:
+        timestamps = rows.columns.timestamps
+        seconds, numbers = np.unique(timestamps // 1000, return_inverse=True)
+        if len(seconds) and seconds[0] >= _FIRST_SECOND and seconds[-1] <= _LAST_SECOND:
+            return ByteStrings.of_list(map(date_text, seconds.tolist())).take(numbers)
+        return ByteStrings.of_list(
+            date_text(ms // 1000) if _FIRST_SECOND <= ms // 1000 <= _LAST_SECOND else b"%d" % ms
+            for ms in timestamps.tolist()
+        )
 
     return write
 
@@ -348,54 +394,48 @@ def _strftime(piece: PatternPiece) -> _Token:
 
 def _headers(pattern: str | None) -> _Token:
     """Formats all headers at once, and cuts the text where the next record's begin."""
-    tokens = _HEADER_TEXT if pattern is None else [_header_token(piece) for piece in split_pattern(pattern)]
+    tokens: Sequence[bytes | _HeaderToken] = _HEADER_TEXT
+    if pattern is not None:
+        pieces = split_pattern(pattern)
+        tokens = [piece if isinstance(piece, bytes) else _header_token(piece) for piece in pieces]
 
-    def write(rows: _Rows) -> Any:
+    def write(rows: _Rows) -> Part:
         headers = rows.columns.header_columns()
         total = len(headers.name_lengths)
         if not total:
-            return pa.scalar(b"", pa.binary())
-        texts = join_rows(*(token(headers) for token in tokens), repeat(b"", total))
-        firsts = np.concatenate(([0], np.cumsum(headers.counts)))
-        offsets = pa.py_buffer(np.ascontiguousarray(ends_of(texts)[firsts]))
-        return pa.Array.from_buffers(pa.binary(), len(rows.columns), [None, offsets, texts.buffers()[2]])
+            return b""
+        text, ends = join_parts([token if isinstance(token, bytes) else token(headers) for token in tokens], total)
+        bounds = np.append(0, ends)[np.append(0, np.cumsum(headers.counts))].astype(np.int64)
+        return ByteStrings(text, bounds[:-1], np.diff(bounds))
 
     return write
 
 
-def _header_token(piece: PatternPiece | bytes) -> _HeaderToken:
-    if isinstance(piece, bytes):
-        scalar = pa.scalar(piece, pa.binary())
-        return lambda _headers: scalar
+def _header_token(piece: PatternPiece) -> _HeaderToken:
     if piece.name in ("k", "v"):
         write = _texts(piece)
         return (
             (lambda headers: write(headers.names())) if piece.name == "k" else lambda headers: write(headers.values())
         )
     if piece.name in ("K", "V"):
-        digits = _digits(piece)
+        write_number = _digits(piece)
         if piece.name == "K":
-            return lambda headers: digits(headers.name_lengths)
-        return lambda headers: digits(headers.value_lengths)
+            return lambda headers: write_number(headers.name_lengths)
+        return lambda headers: write_number(headers.value_lengths)
     raise UsageError(f"--format: no token %{piece.name} in %h{{..}}", hint="tokens: %k %K %v %V")
 
 
-def _commas(headers: HeaderColumns) -> Any:
+def _commas(headers: HeaderColumns) -> Part:
     """Puts commas in front of each but a record's first."""
-    commas = np.ones(len(headers.name_lengths), bool)
+    lengths = np.ones(len(headers.name_lengths), np.int64)
     counts = headers.counts[headers.counts > 0]
-    commas[np.cumsum(counts) - counts] = False
-    return pc.if_else(pa.array(commas), pa.scalar(b",", pa.binary()), EMPTY)
+    lengths[np.cumsum(counts) - counts] = 0
+    return ByteStrings(b",", np.zeros(len(lengths), np.int64), lengths)
 
 
-_HEADER_TEXT: list[_HeaderToken] = [
-    _commas,
-    lambda headers: headers.names(),
-    lambda _headers: pa.scalar(b"=", pa.binary()),
-    lambda headers: headers.values(),
-]
+_HEADER_TEXT: list[bytes | _HeaderToken] = [_commas, HeaderColumns.names, b"=", HeaderColumns.values]
 
 _PLAIN: dict[str, _Token] = {
-    "t": lambda rows: pa.scalar(rows.partition.topic.encode(), pa.binary()),
-    "R": lambda rows: packed(rows.columns.value_lengths, ">i4"),
+    "t": lambda rows: rows.partition.topic.encode(),
+    "R": lambda rows: _packed(rows.columns.value_lengths, ">i4"),
 }

@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
+import numpy.typing as npt
 
 from core.common.errors import UsageError
 from core.common.lenient_json import read_json
@@ -386,18 +386,14 @@ def _plain_parser(parts: list[str | bytes]) -> Parser:
         for number, part in enumerate(parts):
             if isinstance(part, bytes):
                 if number == 0:
-                    _ensure(
-                        pc.starts_with(ByteStrings(lines.text, starts, lengths).to_arrow(), part),
-                        lines,
-                        f"expected {part!r} first",
-                    )
+                    _ensure(lines.texts.find(part) == 0, lines, f"expected {part!r} first")
                 starts, lengths = starts + len(part), lengths - len(part)
                 continue
             size = lengths
             if number + 1 < len(parts):
                 following = parts[number + 1]
-                rest = ByteStrings(lines.text, starts, lengths).to_arrow()
-                size = np.asarray(pc.find_substring(rest, following)).astype(np.int64)
+                assert isinstance(following, bytes)
+                size = ByteStrings(lines.text, starts, lengths).find(following)
                 _ensure(size >= 0, lines, f"no {following!r}")
             found[part] = ByteStrings(lines.text, starts, size)
             starts, lengths = starts + size, lengths - size
@@ -408,7 +404,6 @@ def _plain_parser(parts: list[str | bytes]) -> Parser:
     return parse
 
 
-def _ensure(good: Any, lines: Lines, problem: str) -> None:
-    mask = np.asarray(good)
-    if len(mask) and not mask.all():
-        raise BadLineError(lines.first_row + int(np.argmin(mask)), problem)
+def _ensure(good: npt.NDArray[np.bool_], lines: Lines, problem: str) -> None:
+    if len(good) and not good.all():
+        raise BadLineError(lines.first_row + int(np.argmin(good)), problem)

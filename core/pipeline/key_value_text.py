@@ -7,7 +7,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from core.client.schemas.key_value_decoder import Encode, SideDecoder, open_registry, side_decoder, side_encoder
 from core.client.schemas.schema_id import names_schema
@@ -219,8 +218,8 @@ def _named(error: PlogError, side: str, where: str) -> PlogError:
 
 def _with_sides(columns: RecordColumns, sides: dict[str, list[bytes | None]]) -> RecordColumns:
     for side, texts in sides.items():
-        array = pa.array(texts, pa.binary())
-        columns = columns.with_keys(array) if side == "key" else columns.with_values(array)
+        strings = ByteStrings.of_list(texts)
+        columns = columns.with_keys(strings) if side == "key" else columns.with_values(strings)
     return columns
 
 

@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from core.client.schemas.undecoded import MARKS_HINT, SchemaError, is_fatal, not_decoded_text
 from core.common.errors import PlogError
@@ -112,7 +110,7 @@ class ClaimCheckRoom:
                 if is_fatal(error):
                     break
         columns = chunk.columns.with_undecoded("value", failures)
-        return chunk._replace(columns=columns.with_values(pa.array(values, pa.binary())))
+        return chunk._replace(columns=columns.with_values(ByteStrings.of_list(values)))
 
     def _fetch(self, header: bytes, chunk: Chunk, row: int) -> bytes:
         match = _CLAIM_CHECK.fullmatch(header)
@@ -142,10 +140,10 @@ def rows_with_header(columns: RecordColumns, name: bytes) -> dict[int, bytes]:
     if not columns.header_counts.any():
         return {}
     headers = columns.header_columns()
-    is_it = np.asarray(pc.equal(headers.names(), pa.scalar(name, pa.binary())))
-    of_rows = np.repeat(np.arange(len(columns)), headers.counts)[is_it]
-    values = headers.values().filter(pa.array(is_it)).to_pylist()
-    return {int(row): value or b"" for row, value in zip(of_rows, values, strict=True)}
+    is_it = headers.names().equal(name)
+    of_rows = np.repeat(np.arange(len(columns)), headers.counts)[is_it].tolist()
+    values = headers.values().take(is_it).to_pylist()
+    return {row: value or b"" for row, value in zip(of_rows, values, strict=True)}
 
 
 # --- slices
@@ -213,7 +211,7 @@ class Joiner:
             headers[row] = tuple(pair for pair in headers[row] if pair[0] != CHUNK_HEADER)
             is_whole[row] = values[row] is not None
         rows = np.flatnonzero(is_whole).tolist()
-        whole = pa.array([values[row] for row in rows], pa.binary())
+        whole = ByteStrings.of_list(values[row] for row in rows)
         return (
             chunk.columns.with_undecoded("value", failures)
             .select(is_whole)

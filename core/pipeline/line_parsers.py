@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from core.common.errors import KafkaError
 from core.common.filesystem import access_error
@@ -97,8 +96,9 @@ def or_open(numbers: list[int | None]) -> npt.NDArray[np.int64] | None:
     """Returns a column of numbers, with OPEN for None, or None if all are."""
     if numbers and None not in numbers:
         return np.array(numbers, np.int64)
-    array = pa.array(numbers, pa.int64())
-    return None if array.null_count == len(numbers) else np.asarray(array.fill_null(OPEN))
+    if numbers.count(None) == len(numbers):
+        return None
+    return np.array([OPEN if number is None else number for number in numbers], np.int64)
 
 
 def parse_lines(input_: Iterable[Lines], parser: Parser) -> Iterator[Batch]:
@@ -124,9 +124,7 @@ def lines_parser(key_separator: bytes | None, key: bytes | None = None) -> Parse
     def parse(lines: Lines) -> Rows:
         if key_separator is None:
             return Rows(values=lines.texts, numbers=lines.numbers)
-        import pyarrow.compute as pc
-
-        found = np.asarray(pc.find_substring(lines.texts.to_arrow(), key_separator)).astype(np.int64)
+        found = lines.texts.find(key_separator)
         is_value = found < 0
         if key is None and is_value.any():
             row = int(np.argmax(is_value))
@@ -273,13 +271,13 @@ def _find_plain_envelopes(lines: Lines) -> tuple[Rows, list[str | None]] | None:
     """Reads all lines at once, as `decode_envelope` would, and their topics; returns None if any line is unusual."""
     try:
         records = _plain_envelopes.decode_lines(lines.text)
-        values = ByteStrings.of(pa.array([r.value for r in records], pa.string()))
+        values = _utf8([r.value for r in records])
         names = [r.key for r in records]
-        keys = ByteStrings.of(pa.array(names, pa.string())) if names.count(None) < len(names) else None
+        keys = _utf8(names) if names.count(None) < len(names) else None
         headers = [r.headers for r in records]
         sections = [encode_headers(decode_headers(list(h or ()))) for h in headers] if any(headers) else None
         timestamps, partitions = or_open([r.timestamp for r in records]), or_open([r.partition for r in records])
-    except (ValueError, OverflowError, RecursionError, pa.ArrowException):
+    except (ValueError, OverflowError, RecursionError):
         return None
     if len(records) != len(lines) or lines.delimiter != b"\n":
         return None
@@ -292,6 +290,16 @@ def _find_plain_envelopes(lines: Lines) -> tuple[Rows, list[str | None]] | None:
         numbers=lines.numbers,
     )
     return rows, [r.topic for r in records]
+
+
+def _utf8(texts: list[str | None]) -> ByteStrings:
+    """Raises UnicodeEncodeError for a lone surrogate."""
+    joined = "".join(filter(None, texts))
+    if not joined.isascii():
+        return ByteStrings.of_list(None if text is None else text.encode() for text in texts)
+    lengths = np.fromiter((-1 if text is None else len(text) for text in texts), np.int64, len(texts))
+    sizes = np.maximum(lengths, 0)
+    return ByteStrings(joined.encode(), np.cumsum(sizes) - sizes, lengths)
 
 
 def read_raw(inputs: Sequence[Input]) -> Iterator[Batch]:

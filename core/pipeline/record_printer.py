@@ -22,7 +22,7 @@ from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.record_stream import Chunk, Chunks
 from core.pipeline.session import Session
-from core.records.byte_strings import ByteStrings, join_parts, stitch
+from core.records.byte_strings import ByteStrings, JoinedLines, join_parts, stitch
 from core.records.columns import RecordColumns
 from core.records.control_record import control_record_text
 
@@ -71,7 +71,7 @@ def with_control_text(columns: RecordColumns) -> RecordColumns:
         control_record_text(key, value).encode() if control else value
         for key, value, control in zip(keys, values, is_control.tolist(), strict=True)
     ]
-    return columns.with_values(ByteStrings.of_list(texts).to_arrow())
+    return columns.with_values(ByteStrings.of_list(texts))
 
 
 class ValueSink:
@@ -81,27 +81,23 @@ class ValueSink:
         self._out = out
 
     def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
-        texts = [_lines_of_values(with_control_text(columns)) for _, columns in page]
-        if order is not None:
-            texts = [_in_order(texts, order)]
-        for text, _ in texts:
-            self._out.write(text)
-        self._out.flush()
+        values = [with_control_text(columns).values() for _, columns in page]
+        write_lines(self._out, [join_parts((texts, b"\n"), len(texts)) for texts in values], order)
 
     def close(self, *, is_whole: bool) -> None:
         pass  # written lines stay
 
 
-_Lines = tuple[memoryview, npt.NDArray[np.int32]]
-"""Text, and where each line ends."""
+def write_lines(out: ByteSink, texts: Sequence[JoinedLines], order: Int64s | None) -> None:
+    """Writes all lines, or those whose numbers `order` has, in that order, and flushes them."""
+    if order is not None:
+        texts = [_in_order(texts, order)]
+    for text, _ in texts:
+        out.write(text)
+    out.flush()
 
 
-def _lines_of_values(columns: RecordColumns) -> _Lines:
-    values = ByteStrings(columns.buffer, columns.value_positions, columns.value_lengths)
-    return join_parts((values, b"\n"), len(columns))
-
-
-def _in_order(texts: Sequence[_Lines], order: Int64s) -> _Lines:
+def _in_order(texts: Sequence[JoinedLines], order: Int64s) -> JoinedLines:
     lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in texts]).astype(np.int64)
     lines = ByteStrings(b"".join(text for text, _ in texts), np.cumsum(lengths) - lengths, lengths)
     return stitch([lines.take(order)])

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
-from core.pipeline.arrow_text import join_rows, json_strings, numbers, whole
-from core.pipeline.format_pattern import Formatter, pattern_formatter
-from core.pipeline.record_printer import ENVELOPE, ByteSink, Int64s, PartitionRows, with_control_text
+from core.pipeline.format_pattern import Formatter, json_strings, pattern_formatter, text_of_batches
+from core.pipeline.record_printer import ENVELOPE, ByteSink, Int64s, PartitionRows, with_control_text, write_lines
 from core.records.batches import timestamp_type
+from core.records.byte_strings import ByteStrings, JoinedLines, Part, digits, join_parts
 from core.records.columns import RecordColumns
 from core.records.json_envelope import encode_bytes, encode_headers_json
 
@@ -51,57 +50,44 @@ class TextSink:
         if order is not None:
             ranks = np.arange(self._written, self._written + len(order), dtype=np.int64)
             row_numbers[order] = ranks
-        arrays, first = [], 0
+        texts, first = [], 0
         for partition, columns in page:
             rows = with_control_text(columns)
-            arrays.append(self._formatter(partition, rows, row_numbers[first : first + len(columns)]))
+            texts.append(self._formatter(partition, rows, row_numbers[first : first + len(columns)]))
             first += len(columns)
-        texts = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-        if order is not None:
-            texts = texts.take(pa.array(order))
-        self._written += len(texts)
-        self._out.write(whole(texts))
-        self._out.flush()
+        self._written += total if order is None else len(order)
+        write_lines(self._out, texts, order)
 
     def close(self, *, is_whole: bool) -> None:
         pass  # written lines stay
 
 
-def _format_envelopes(partition: TopicPartition, columns: RecordColumns, row_numbers: Int64s) -> Any:  # noqa: ARG001
+def _format_envelopes(partition: TopicPartition, columns: RecordColumns, row_numbers: Int64s) -> JoinedLines:  # noqa: ARG001
     types = [timestamp_type(batch).encode() for batch in columns.batches]
     epochs = [b"%d" % batch.partition_leader_epoch for batch in columns.batches]
     head = f'{{"topic": {encode_bytes(partition.topic.encode())}, "partition": {partition.partition}, "offset": '
-    return join_rows(
-        pa.scalar(head.encode(), pa.binary()),
-        numbers(columns.offsets),
-        pa.scalar(b', "timestamp": ', pa.binary()),
-        numbers(columns.timestamps),
-        pa.scalar(b', "timestamp_type": "', pa.binary()),
-        _of_batches(columns, types),
-        pa.scalar(b'", "key": ', pa.binary()),
-        json_strings(columns.keys()) if (columns.key_lengths >= 0).any() else _NULL,
-        pa.scalar(b', "value": ', pa.binary()),
+    parts: list[Part] = [
+        head.encode(),
+        digits(columns.offsets),
+        b', "timestamp": ',
+        digits(columns.timestamps),
+        b', "timestamp_type": "',
+        text_of_batches(columns, types),
+        b'", "key": ',
+        json_strings(columns.keys()) if (columns.key_lengths >= 0).any() else b"null",
+        b', "value": ',
         json_strings(columns.values()),
-        pa.scalar(b', "headers": ', pa.binary()),
+        b', "headers": ',
         _header_json(columns),
-        pa.scalar(b', "leader_epoch": ', pa.binary()),
-        _of_batches(columns, epochs),
-        _of_batches(columns, [b', "control": true' if batch.is_control else b"" for batch in columns.batches]),
-        pa.scalar(b"}\n", pa.binary()),
-    )
+        b', "leader_epoch": ',
+        text_of_batches(columns, epochs),
+        text_of_batches(columns, [b', "control": true' if batch.is_control else b"" for batch in columns.batches]),
+        b"}\n",
+    ]
+    return join_parts(parts, len(columns))
 
 
-_NULL = pa.scalar(b"null", pa.binary())
-
-
-def _of_batches(columns: RecordColumns, texts: list[bytes]) -> Any:  # pyarrow.BinaryArray, or one scalar for all
-    if len(set(texts)) == 1:
-        return pa.scalar(texts[0], pa.binary())
-    return pa.array(texts, pa.binary()).take(pa.array(columns.batch_numbers))
-
-
-def _header_json(columns: RecordColumns) -> Any:  # pyarrow.BinaryArray, or one scalar for all
+def _header_json(columns: RecordColumns) -> Part:
     if not columns.header_counts.any():
-        return pa.scalar(b"[]", pa.binary())
-    texts = [encode_headers_json(columns.headers(row)).encode() for row in range(len(columns))]
-    return pa.array(texts, pa.binary())
+        return b"[]"
+    return ByteStrings.of_list(encode_headers_json(columns.headers(row)).encode() for row in range(len(columns)))

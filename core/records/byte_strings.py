@@ -1,12 +1,12 @@
-"""Byte strings of many records, where they lie in a buffer, and what one Arrow `take` makes of them: an array, or the
-bytes of several columns, row by row, one after the other; and lines of text that are joined of such columns.
+"""Byte strings of many records, where they lie in a buffer: searched there, and copied together, row by row, one column
+after the other; and lines of text that are joined of such columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -33,17 +33,9 @@ class ByteStrings:
     lengths: Int64s
 
     @classmethod
-    def of(cls, array: Any) -> ByteStrings:  # pyarrow.BinaryArray
-        """Returns the strings of the array, where they lie."""
-        ends = ends_of(array)
-        lengths = np.diff(ends).astype(np.int64)
-        if array.null_count:
-            lengths[~np.asarray(array.is_valid())] = -1
-        return cls(memoryview(array.buffers()[2] or b""), ends[:-1].astype(np.int64), lengths)
-
-    @classmethod
-    def of_list(cls, texts: Sequence[bytes | None]) -> ByteStrings:
+    def of_list(cls, texts: Iterable[bytes | None]) -> ByteStrings:
         """Returns the strings of the list, in a buffer of their own."""
+        texts = texts if isinstance(texts, list) else list(texts)
         lengths = np.fromiter((-1 if text is None else len(text) for text in texts), np.int64, len(texts))
         sizes = np.maximum(lengths, 0)
         return cls(b"".join(filter(None, texts)), np.cumsum(sizes) - sizes, lengths)
@@ -89,67 +81,79 @@ class ByteStrings:
         length = int(self.sizes[0]) if len(self) else 0
         if not length:
             return np.empty((len(self), 0), np.uint8)
-        starts = np.ndarray((len(self.buffer) - length + 1,), f"V{length}", self.buffer, strides=(1,))
-        return starts[self.positions].view(np.uint8).reshape(len(self), length)
+        return _windows(self.buffer, length)[self.positions].view(np.uint8).reshape(len(self), length)
 
     def to_pylist(self) -> list[bytes | None]:
         """Copies each; None for null."""
-        view = memoryview(self.buffer)
-        return [
-            None if length < 0 else bytes(view[position : position + length])
-            for position, length in zip(self.positions.tolist(), self.lengths.tolist(), strict=True)
-        ]
+        strings = self.trimmed()
+        data = bytes(strings.buffer)
+        bounds = map(slice, strings.positions.tolist(), (strings.positions + strings.sizes).tolist())
+        texts: list[bytes | None] = list(map(data.__getitem__, bounds))
+        for row in np.flatnonzero(self.lengths < 0).tolist() if self.has_nulls else ():
+            texts[row] = None
+        return texts
 
-    def to_arrow(self) -> Any:  # pyarrow.BinaryArray
-        """Copies all, nulls as Arrow's."""
-        return _take([self], null=self.lengths < 0 if self.has_nulls else None)
+    def find(self, text: bytes) -> Int64s:
+        """Returns where in each the text first is, or -1; also for a null."""
+        if not text:
+            return np.minimum(self.lengths, 0)
+        strings = self.trimmed()
+        data = np.frombuffer(strings.buffer, np.uint8)
+        places = np.flatnonzero(data[: max(len(data) - len(text) + 1, 0)] == text[0])
+        for index, byte in enumerate(text[1:], 1):
+            places = places[data[places + index] == byte]
+        nearest = np.append(places, len(data))[np.searchsorted(places, strings.positions)] - strings.positions
+        return np.where(nearest + len(text) <= self.sizes, nearest, -1)
+
+    def equal(self, text: bytes) -> npt.NDArray[np.bool_]:
+        """Says which are the text; no null."""
+        found: npt.NDArray[np.bool_] = self.lengths == len(text)
+        if text and found.any():
+            table = self.take(found).to_table()
+            found[found] = (table == np.frombuffer(text, np.uint8)).all(axis=1)
+        return found
 
 
-def ends_of(array: Any) -> npt.NDArray[np.int32]:
-    """Returns where in its bytes the first element of a pyarrow.BinaryArray begins, and where each ends."""
-    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
+JoinedLines = tuple[memoryview, npt.NDArray[np.int32]]
+"""Text, and where each line ends."""
 
 
-def stitch(columns: Sequence[ByteStrings]) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """Joins the bytes of all columns row by row; returns them and where rows end. Nulls are empty."""
-    taken = _take(columns)
-    return memoryview(taken.buffers()[2] or b""), ends_of(taken)[len(columns) :: len(columns)]
+def stitch(columns: Sequence[ByteStrings]) -> JoinedLines:
+    """Joins the bytes of all columns row by row; returns them and where rows end. Nulls are empty.
 
-
-def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = None) -> Any:  # pyarrow.BinaryArray
-    """Returns an element for each row of each column, row by row: each second of an array whose others lie between."""
-    import pyarrow as pa
-
+    Pieces are copied as cells of one size; the pieces after it overwrite what the last cell of a piece has too much.
+    """
     rows, width = len(columns[0]), len(columns)
     if width > 1:
         columns = [column.trimmed() for column in columns]
-    data = columns[0].buffer if width == 1 else b"".join([column.buffer for column in columns])
-    offsets = np.empty(2 * rows * width + 2, np.int32)
-    offsets[0], offsets[-1] = 0, len(data)  # Arrow guesses the size of the result by these
-    bounds = offsets[1:-1].reshape(rows, width, 2)
+    sources, sizes = np.empty(rows * width, np.int64), np.empty(rows * width, np.int64)
     before = 0
     for number, column in enumerate(columns):
-        bounds[:, number, 0] = column.positions + before
-        bounds[:, number, 1] = bounds[:, number, 0] + column.sizes
+        sizes[number::width] = column.sizes
+        np.add(column.positions, before, out=sources[number::width])
         before += len(column.buffer)
-    array = pa.BinaryArray.from_buffers(
-        pa.binary(), 2 * rows * width + 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
-    chosen = np.arange(1, 2 * rows * width, 2)
-    if null is not None:
-        indices = pa.array(chosen, mask=null)
-    else:  # pa.array would take longer: it imports numpy.ma
-        indices = pa.Int64Array.from_buffers(pa.int64(), len(chosen), [None, pa.py_buffer(chosen)])
-    return _array_take()([array, indices])
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if rows else 0
+    targets = ends - sizes
+    cell = next((cell for cell, most in _CELLS.items() if total <= most * len(sizes)), 1024)
+    counts = -(-sizes // cell)
+    if int(counts.max(initial=0)) > 1:
+        pieces = np.repeat(np.arange(len(sizes)), counts)
+        inside = (np.arange(len(pieces)) - (np.cumsum(counts) - counts)[pieces]) * cell
+        sources, targets = sources[pieces] + inside, targets[pieces] + inside
+    data = b"".join([*(column.buffer for column in columns), bytes(cell)])
+    joined = np.empty(total + cell, np.uint8)
+    _windows(joined.data, cell)[targets] = _windows(data, cell)[sources]
+    return joined[:total].data, ends[width - 1 :: width].astype(np.int32)
 
 
-@cache
-def _array_take() -> Callable[[list[Any]], Any]:
-    try:  # pyarrow.compute imports it from there, and makes wrappers of 300 functions in 30 ms
-        from pyarrow._compute import call_function
-    except ImportError:
-        from pyarrow.compute import call_function
-    return partial(call_function, "array_take")
+_CELLS = {64: 40, 128: 100, 256: 400, 512: 1000}
+"""The bytes of a cell, by the mean size of pieces up to which it is the fastest."""
+
+
+def _windows(buffer: Buffer, size: int) -> npt.NDArray[np.void]:
+    """Returns a view of each `size` bytes in a row of the buffer as one value."""
+    return np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
 
 
 # --- lines of text with a column in each place: constants, numbers, and byte strings where they lie
@@ -162,7 +166,7 @@ Part = bytes | Table | ByteStrings
 """The text at one place of all lines; bytes are the same in each."""
 
 
-def join_parts(parts: Sequence[Part], rows: int) -> tuple[memoryview, npt.NDArray[np.int32]]:
+def join_parts(parts: Sequence[Part], rows: int) -> JoinedLines:
     """Returns the parts of the first line, of the second, and so on; and where each line ends. Nulls are empty."""
     cuts = _cuts(parts, rows)
     if cuts is None:

@@ -317,11 +317,11 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def keys(self) -> Any:  # pyarrow.BinaryArray; pyarrow has no types
-        return ByteStrings(self.buffer, self.key_positions, self.key_lengths).to_arrow()
+    def keys(self) -> ByteStrings:
+        return ByteStrings(self.buffer, self.key_positions, self.key_lengths)
 
-    def values(self) -> Any:  # pyarrow.BinaryArray
-        return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
+    def values(self) -> ByteStrings:
+        return ByteStrings(self.buffer, self.value_positions, self.value_lengths)
 
     def key(self, row: int) -> bytes | None:
         """Returns the key of one record."""
@@ -388,29 +388,25 @@ class RecordColumns:
             undecoded[row] = Undecoded(sides | {side}, first)
         return replace(self, undecoded=undecoded)
 
-    def with_values(self, values: Any) -> RecordColumns:
-        """Returns the same records with other values, a pyarrow.BinaryArray."""
+    def with_values(self, values: ByteStrings) -> RecordColumns:
+        """Returns the same records with other values."""
         buffer, positions, lengths = self._append(values)
         return replace(self, buffer=buffer, value_positions=positions, value_lengths=lengths)
 
-    def with_keys(self, keys: Any) -> RecordColumns:
+    def with_keys(self, keys: ByteStrings) -> RecordColumns:
         """Returns a copy with other keys."""
         buffer, positions, lengths = self._append(keys)
         return replace(self, buffer=buffer, key_positions=positions, key_lengths=lengths)
 
     def with_headers(self, headers: Sequence[Headers]) -> RecordColumns:
         """Returns a copy with other headers."""
-        import pyarrow as pa
-
-        sections = pa.array([encode_headers(of_record) for of_record in headers], pa.binary())
-        buffer, positions, _ = self._append(sections)
+        buffer, positions, _ = self._append(ByteStrings.of_list(map(encode_headers, headers)))
         counts = np.fromiter(map(len, headers), np.int64, len(headers))
         padded = buffer + bytes(_VARINT_BYTES)
         return replace(self, buffer=padded, header_counts=counts, header_positions=positions)
 
-    def _append(self, texts: Any) -> tuple[bytes, Int64s, Int64s]:
-        behind = ByteStrings.of(texts)
-        return b"".join((self.buffer, behind.buffer)), behind.positions + len(self.buffer), behind.lengths
+    def _append(self, texts: ByteStrings) -> tuple[bytes, Int64s, Int64s]:
+        return b"".join((self.buffer, texts.buffer)), texts.positions + len(self.buffer), texts.lengths
 
     def of_batches(self, values: Iterable[int], dtype: type = np.int64) -> npt.NDArray[Any]:
         """Makes a column from one value a batch: `of_batches(b.producer_id for b in columns.batches)`."""
@@ -430,11 +426,11 @@ class HeaderColumns:
     value_positions: Int64s
     value_lengths: Int64s
 
-    def names(self) -> Any:  # pyarrow.BinaryArray
-        return ByteStrings(self.buffer, self.name_positions, self.name_lengths).to_arrow()
+    def names(self) -> ByteStrings:
+        return ByteStrings(self.buffer, self.name_positions, self.name_lengths)
 
-    def values(self) -> Any:  # pyarrow.BinaryArray
-        return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
+    def values(self) -> ByteStrings:
+        return ByteStrings(self.buffer, self.value_positions, self.value_lengths)
 
 
 _MOST_TOGETHER = 64 * 1024 * 1024

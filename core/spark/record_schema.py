@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
+from core.records.arrow_strings import strings_to_arrow
 from core.records.columns import RecordColumns, are_current, fields_of
 from core.records.record_batch import TIMESTAMP_TYPE_FLAG
 
@@ -102,7 +103,9 @@ def _headers(partition: TopicPartition, records: RecordColumns) -> Any:  # noqa:
         return pa.nulls(len(records), type_)
     columns = records.header_columns()
     fields = list(type_.value_type)
-    pairs = pa.StructArray.from_arrays([_texts(columns.names()), columns.values()], fields=fields)
+    pairs = pa.StructArray.from_arrays(
+        [_texts(strings_to_arrow(columns.names())), strings_to_arrow(columns.values())], fields=fields
+    )
     offsets = np.concatenate(([0], np.cumsum(columns.counts))).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=type_, mask=pa.array(columns.counts == 0))
 
@@ -115,8 +118,8 @@ def _texts(names: Any) -> Any:
 
 
 _COLUMN = {
-    "key": lambda partition, records: records.keys(),  # noqa: ARG005
-    "value": lambda partition, records: records.values(),  # noqa: ARG005
+    "key": lambda partition, records: strings_to_arrow(records.keys()),  # noqa: ARG005
+    "value": lambda partition, records: strings_to_arrow(records.values()),  # noqa: ARG005
     "topic": _topics,
     "partition": lambda partition, records: pa.array(np.full(len(records), partition.partition, np.int32)),
     "offset": lambda partition, records: pa.array(records.offsets),  # noqa: ARG005

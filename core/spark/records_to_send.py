@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from core.client.write.partitioner import Partitioner, make_partitioner
 from core.client.write.producer import RecordsToSend
 from core.common.errors import PlogError, UsageError
+from core.records.arrow_strings import strings_from_arrow
 from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers
 
@@ -99,7 +100,7 @@ def _is_bytes(kind: Any) -> bool:
 
 
 def _byte_strings(column: Any) -> ByteStrings:
-    return ByteStrings.of(column.cast(pa.binary()))
+    return strings_from_arrow(column.cast(pa.binary()))
 
 
 def _timestamps(batch: Any) -> Any:  # npt.NDArray[np.int64], milliseconds

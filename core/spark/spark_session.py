@@ -10,7 +10,7 @@ the codecs have parts in C, which no zip can carry. Whether they are there is ch
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import logging
 import os
 import re
@@ -57,6 +57,8 @@ def ensure_pyspark() -> None:
             f"PySpark {version} is too old, expected {expected} or newer",
             hint="pip install --upgrade 'plog-kafka[spark]'",
         )
+    if importlib.util.find_spec("pyarrow") is None:
+        raise AccessError("spark-replay needs the package pyarrow", hint="pip install 'plog-kafka[spark]'")
 
 
 _ROOT = Path(__file__).parents[__name__.count(".")]

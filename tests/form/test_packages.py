@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -79,6 +80,20 @@ def test_a_plaintext_client_starts_without_what_it_does_not_need() -> None:
     code = f"import sys, {modules}; print(*sorted({unwanted} & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.split() == []
+
+
+def test_only_arrow_parquet_and_spark_need_pyarrow() -> None:
+    """It is an extra, of 176 MB: what the plain install uses imports no module that imports it when imported."""
+    files = [path.relative_to(ROOT) for top in ("core", "cli", "plog") for path in (ROOT / top).rglob("*.py")]
+    line = re.compile(r"^(?:from|import) (\S+)", re.MULTILINE)
+    imported = {".".join(path.with_suffix("").parts): set(line.findall((ROOT / path).read_text())) for path in files}
+    needing = {"pyarrow"}
+    while more := {name for name, those in imported.items() if not those.isdisjoint(needing)} - needing:
+        needing |= more
+    assert {name for name in needing if not name.startswith("core.spark.")} == {
+        "pyarrow", "core.pipeline.arrow_text", "core.inspector.dump.arrow_batch",
+        "core.pipeline.spark_replay_plan", "cli.replay_progress", "plog.spark",
+    }  # fmt: skip
 
 
 def test_a_broker_starts_without_the_libraries_of_columns() -> None:

@@ -94,15 +94,13 @@ def _newest_by_columns(
     for columns in decode_whole_batches(batches, on_undecodable):
         keyed = columns.select(np.flatnonzero(columns.key_lengths > 0))
         if len(keyed):
-            codes = keyed.keys().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-            last = np.full((2, int(codes.max()) + 1), -1)
-            last[0, codes] = np.arange(len(codes))  # numpy keeps the last of several values for one index
-            kept = np.flatnonzero(keyed.value_lengths >= 0)
-            last[1, codes[kept]] = kept
-            newest = keyed.select(np.unique(last[last >= 0]))
+            keys = keyed.keys().to_pylist()
+            last = dict(zip(keys, range(len(keys)), strict=True))
+            last_kept = {keys[row]: row for row in np.flatnonzero(keyed.value_lengths >= 0).tolist()}
+            newest = keyed.select(np.unique([*last.values(), *last_kept.values()]))
             fields = newest.keys().to_pylist(), newest.values().to_pylist(), newest.offsets.tolist()
             for key, value, offset in zip(*fields, strict=True):
-                yield key, value, NO_PRODUCER_ID, False, offset
+                yield key or b"", value, NO_PRODUCER_ID, False, offset
 
 
 def _of_batch(batch: Batch) -> Iterator[Fields]:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from core.common.config_def import HIDDEN
+from core.records.arrow_strings import strings_to_arrow
 from core.records.batches import timestamp_type
+from core.records.byte_strings import ByteStrings
 from core.records.columns import RecordColumns
 
 ARROW_SCHEMA = pa.schema(
@@ -41,8 +42,8 @@ def arrow_batch(columns: RecordColumns, is_hidden: Callable[[bytes | None], bool
             pa.array(columns.offsets),
             pa.array(columns.timestamps),
             pa.array([timestamp_type(b) for b in batches]).take(numbers),
-            columns.keys(),
-            columns.values() if is_hidden is None else _shown(columns.values(), is_hidden),
+            strings_to_arrow(columns.keys()),
+            strings_to_arrow(columns.values() if is_hidden is None else _shown(columns.values(), is_hidden)),
             pa.array(headers, ARROW_SCHEMA.field("headers").type),
             pa.array([b.position for b in batches], pa.int64()).take(numbers),
             pa.array([b.partition_leader_epoch for b in batches], pa.int32()).take(numbers),
@@ -55,6 +56,5 @@ def arrow_batch(columns: RecordColumns, is_hidden: Callable[[bytes | None], bool
     )
 
 
-def _shown(values: pa.Array, is_hidden: Callable[[bytes | None], bool]) -> pa.Array:
-    hidden = [is_hidden(value) for value in values.to_pylist()]
-    return pc.if_else(pa.array(hidden), pa.scalar(HIDDEN.encode(), values.type), values) if any(hidden) else values
+def _shown(values: ByteStrings, is_hidden: Callable[[bytes | None], bool]) -> ByteStrings:
+    return ByteStrings.of_list(HIDDEN.encode() if is_hidden(value) else value for value in values.to_pylist())

@@ -51,8 +51,8 @@ class _InternalTexts:
                 key, value = self._texts(record, decoder, chunk)
             keys.append(key)
             values.append(value)
-        columns = columns.with_keys(ByteStrings.of_list(keys).to_arrow())
-        return chunk._replace(columns=columns.with_values(ByteStrings.of_list(values).to_arrow()), typed=None)
+        columns = columns.with_keys(ByteStrings.of_list(keys))
+        return chunk._replace(columns=columns.with_values(ByteStrings.of_list(values)), typed=None)
 
     def _texts(self, record: Record, decoder: Decoder, chunk: Chunk) -> tuple[bytes | None, bytes | None]:
         try:

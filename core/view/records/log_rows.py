@@ -241,7 +241,7 @@ class LogRows(ABC):
 def _hits(
     wanted: RecordFilter, partition: TopicPartition, columns: RecordColumns, start: int, end: int
 ) -> Iterator[int]:
-    from core.records.record_filter import Rows  # whose pyarrow takes long to import
+    from core.records.record_filter import Rows  # whose numpy takes long to import
 
     mask = wanted(Rows(partition, columns.select(slice(start, end))))
     return (start + int(number) for number in mask.nonzero()[0])

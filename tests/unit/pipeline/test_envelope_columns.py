@@ -6,17 +6,17 @@ import io
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.topic_partition import TopicPartition
-from core.pipeline.arrow_text import json_strings
+from core.pipeline.format_pattern import json_strings
 from core.pipeline.input_lines import BadLineError, Lines
 from core.pipeline.line_parsers import OPEN, Rows, envelope_parser
 from core.pipeline.record_printer import PartitionRows
 from core.pipeline.text_sink import TextSink, make_formatter
+from core.records.byte_strings import ByteStrings
 from core.records.columns import decode_columns
 from core.records.json_envelope import decode_envelope, encode_bytes
 from core.records.record import Record, encode_headers, read_headers
@@ -62,7 +62,7 @@ def test_the_way_out_and_in_changes_nothing(drawn: list) -> None:
 
 @given(st.lists(BYTES, max_size=10))
 def test_json_strings_are_those_of_each_alone(texts: list[bytes | None]) -> None:
-    found = json_strings(pa.array(texts, pa.binary())).to_pylist()
+    found = json_strings(ByteStrings.of_list(texts)).to_pylist()
     assert found == [encode_bytes(text).encode() for text in texts]
 
 
@@ -71,7 +71,7 @@ def test_every_character() -> None:
     codes = sorted({*range(0x3000), *range(0x3000, 0x110000, 61), 0xD7FF, 0xE000, 0xFFFE, 0xFFFF, 0x10000, 0x10FFFF})
     characters = [chr(code) for code in codes if not 0xD800 <= code < 0xE000]
     texts = [character.encode() for character in characters]
-    found = json_strings(pa.array(texts, pa.binary())).to_pylist()
+    found = json_strings(ByteStrings.of_list(texts)).to_pylist()
     assert [json.loads(text) for text in found] == characters
     assert found[:300] == [encode_bytes(text).encode() for text in texts[:300]]
 

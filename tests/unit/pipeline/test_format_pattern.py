@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import io
+import string
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from core.client.read.record_source import Watermarks
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
-from core.pipeline.arrow_text import whole
 from core.pipeline.format_pattern import pattern_formatter
 from core.pipeline.record_printer import PartitionRows
 from core.pipeline.text_sink import TextSink
@@ -48,7 +50,7 @@ ROWS = [r._replace(offset=40 + n) for n, r in enumerate(RECORDS)]
 
 def printed(pattern: str) -> list[bytes]:
     """A record's text each; the end of one is told by what no record holds."""
-    text = bytes(whole(pattern_formatter(pattern + r"\x1e")(T3, decode_columns([BATCH]), np.arange(4))))
+    text = bytes(pattern_formatter(pattern + r"\x1e")(T3, decode_columns([BATCH]), np.arange(4))[0])
     assert text.endswith(b"\x1e")
     return text[:-1].split(b"\x1e")
 
@@ -93,6 +95,30 @@ CASES: dict[str, Callable[[Record], bytes]] = {
 }  # fmt: skip
 
 
+@for_each("modifier", ["", "E", "O"])
+def test_dates_are_those_of_arrow(modifier: str) -> None:
+    """Arrow has them from the C++ library `date`, with four digits for early years."""
+    seconds = [0, -1, -62_135_596_800, -62_000_000_000, 253_402_300_799, 951_782_400, 1_357_017_300, -30_000_000_000]
+    rows = [Record(n, second * 1000 + 7, None, b"v") for n, second in enumerate(seconds)]
+    columns = decode_columns([RecordBatch(memoryview(batch_of(rows)))])
+    for letter in string.ascii_letters + "%":
+        if letter in "zZqQ":
+            continue
+        format_ = f"a%{modifier}{letter}é"
+        texts = pc.strftime(pa.array(seconds, pa.timestamp("s")), format=format_).to_pylist()
+        found = bytes(pattern_formatter(f"%T{{strftime[{format_}]}};")(T3, columns, np.arange(len(rows)))[0])
+        assert found.decode().split(";")[:-1] == texts, format_
+
+
+def test_a_time_without_a_date_is_its_number() -> None:
+    columns = decode_columns(
+        [RecordBatch(memoryview(batch_of([Record(0, 1 << 62, None, b""), Record(1, 0, None, b"")])))]
+    )
+    assert bytes(pattern_formatter("%T{strftime[%F %z%Ez%Z]};")(T3, columns, np.arange(2))[0]) == (
+        b"4611686018427387904;1970-01-01 +0000+0000UTC;"
+    )
+
+
 @for_each("pattern", CASES)
 def test_tokens(pattern: str) -> None:
     assert printed(pattern) == [CASES[pattern](record) for record in ROWS]
@@ -106,8 +132,8 @@ def test_json_tells_null_from_empty() -> None:
 def test_unpack() -> None:
     batch = RecordBatch(memoryview(bytearray(batch_of([Record(0, NOW, None, struct.pack(">qi", -5, 6))]))))
     columns, one = decode_columns([batch]), np.arange(1)
-    assert bytes(whole(pattern_formatter("%s{unpack[>qi]}\n")(T3, columns, one))) == b"-5 6\n"
-    (shown,) = pattern_formatter("%s{unpack[>q]}")(T3, columns, one).to_pylist()
+    assert bytes(pattern_formatter("%s{unpack[>qi]}\n")(T3, columns, one)[0]) == b"-5 6\n"
+    shown = bytes(pattern_formatter("%s{unpack[>q]}")(T3, columns, one)[0])
     assert shown.startswith(b'{"not_decoded": ') and b"no >q: 12 bytes, expected 8" in shown
 
 
@@ -122,7 +148,7 @@ def test_records_are_numbered_as_they_are_printed() -> None:
 
 def test_where_the_partition_begins_and_ends() -> None:
     formatter = pattern_formatter("%[ %| %]{hex}\n", {T3: Watermarks(1, 20, 30)})
-    assert bytes(whole(formatter(T3, decode_columns([BATCH]), np.arange(4)))) == b"1 20 1e\n" * 4
+    assert bytes(formatter(T3, decode_columns([BATCH]), np.arange(4))[0]) == b"1 20 1e\n" * 4
 
 
 @for_each(

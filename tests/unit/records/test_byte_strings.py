@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.records.byte_strings import ByteStrings, Part, digits, join_parts
+from core.records.arrow_strings import strings_from_arrow, strings_to_arrow
+from core.records.byte_strings import ByteStrings, Part, digits, join_parts, stitch
 from tests.support.for_each import for_each
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -77,3 +79,33 @@ def test_lines_of_nothing() -> None:
     """A run of nulls alone has no width."""
     assert lines_of([ByteStrings.of_list([None, None, b"x"])], 3) == [b"", b"", b"x"]
     assert lines_of([b"", ByteStrings.of_list([None, None])], 2) == [b"", b""]
+
+
+@given(st.data(), st.sampled_from([3, 50, 90, 300, 900, 5000]), st.integers(1, 4))
+def test_stitched_columns(data: st.DataObject, most: int, width: int) -> None:
+    """Pieces of any size, of every size of cells, out of order and overlapping in their buffer."""
+    rows = data.draw(st.integers(0, 12))
+    buffer = bytes(np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 256, most + 10, np.uint8))
+    columns, expected = [], [b""] * rows
+    for _ in range(width):
+        bounds = data.draw(st.lists(st.tuples(st.integers(0, 10), st.integers(-1, most)), min_size=rows, max_size=rows))
+        positions, lengths = np.array([*bounds, (0, 0)], np.int64)[:-1].T
+        columns.append(ByteStrings(buffer, positions, lengths))
+        expected = [before + buffer[at : at + max(n, 0)] for before, (at, n) in zip(expected, bounds, strict=True)]
+    text, ends = stitch(columns)
+    assert bytes(text) == b"".join(expected)
+    assert ends.tolist() == np.cumsum([len(one) for one in expected], dtype=int).tolist()
+
+
+FEW = st.text("ab\n", max_size=8).map(str.encode)
+
+
+@given(st.lists(st.none() | FEW, max_size=12), FEW, st.integers(0, 12))
+def test_what_is_found_in_them(texts: list[bytes | None], wanted: bytes, first: int) -> None:
+    strings = ByteStrings.of_list(texts).take(slice(first, None))
+    some = texts[first:]
+    assert strings.to_pylist() == some
+    assert strings_to_arrow(strings).equals(pa.array(some, pa.binary()))
+    assert strings_from_arrow(pa.array(texts, pa.binary())[first:]).to_pylist() == some
+    assert strings.equal(wanted).tolist() == [text == wanted for text in some]
+    assert strings.find(wanted).tolist() == [-1 if text is None else text.find(wanted) for text in some]

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.common.errors import UsageError
 from core.common.time_text import parse_iso_time
 from core.common.topic_partition import TopicPartition
+from core.records import record_filter
+from core.records.byte_strings import ByteStrings
 from core.records.columns import decode_columns
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
-from core.records.record_filter import Rows, grep, parse_filter
+from core.records.record_filter import Rows, ensure_pattern, grep, parse_filter
 from tests.support.for_each import for_each
 
 T1 = TopicPartition("flights", 1)
@@ -163,3 +169,29 @@ def test_signs_of_other_languages_are_told(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text, 0)
     assert caught.value.hint is not None and caught.value.hint.startswith("write ")
+
+
+PIECES = [
+    "a", "é", ".", "x*", "[^a]", "^", "$", r"\b", r"\z", "|", "(", ")", "(?i)", r"\xe9", r"\pL", "+", "[[:alpha:]]",
+    r"\C",
+]  # fmt: skip
+TEXTS = st.none() | st.text("aéAx \n", max_size=5).map(str.encode) | st.binary(max_size=3)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=5).map("".join), st.lists(TEXTS, min_size=1, max_size=5))
+def test_with_pyarrow_and_without_the_same_is_found(pattern: str, texts: list[bytes | None]) -> None:
+    """Both have RE2."""
+    strings = ByteStrings.of_list(texts)
+    try:
+        expected = record_filter._search(strings, pattern)
+    except pa.ArrowInvalid as error:
+        with pytest.raises(UsageError, match=re.escape(str(error).removeprefix("Invalid regular expression: "))):
+            ensure_pattern(pattern, "it")
+    else:
+        assert record_filter._search_each(strings, pattern).tolist() == expected.tolist()
+
+
+def test_grep_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    test_grep()
+    test_what_passes_each_filter()
