@@ -36,6 +36,11 @@ class InspectApp(InspectHost):
         else:
             self.push_screen(RecordsScreen(partition, offset))
 
+    def open_topic_records(self, topic: str, time_ms: int | None = None) -> None:
+        from cli.inspect.topic_records_screen import TopicRecordsScreen
+
+        self.push_screen(TopicRecordsScreen(topic, time_ms))
+
     def open_bytes(self, path: Path, position: int = 0) -> None:
         from cli.inspect.bytes_screen import BytesScreen
 

@@ -27,7 +27,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from cli.inspect.line_view import BAD, BOLD, DIM, LineView
-from cli.inspect.screen import InspectScreen, InspectWorker, Job
+from cli.inspect.screen import REPORT_SECONDS, InspectScreen, InspectWorker, Job
 from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
 from core.files.file_names import locate_partition
@@ -361,7 +361,6 @@ def _byte_text(byte: int | None) -> str:
 
 
 _LOOK_SECONDS = 2.0
-_REPORT_SECONDS = 0.15
 _WIDE = 120
 _POSITION = re.compile(r"\s*(0[xX][0-9a-fA-F]+|\d+)\s*")
 _OFFSET = re.compile(r"\s*@(\d+)\s*")
@@ -717,7 +716,7 @@ def _windows(source: FieldSource, start: int, end: int) -> Iterator[BytesWindow 
     window = BytesWindow(start, read.data, (), read.unreadable, read.hidden)
     began, has_shown = time.monotonic(), False
     for step in source.approach(start):
-        if time.monotonic() - began < _REPORT_SECONDS:
+        if time.monotonic() - began < REPORT_SECONDS:
             continue
         if not has_shown:
             yield window
@@ -730,6 +729,6 @@ def _seldom(steps: Iterator[Step]) -> Iterator[Step]:
     """Yields the step that found something, and of the others a few in a second."""
     before = time.monotonic()
     for step in steps:
-        if step.found is not None or time.monotonic() - before >= _REPORT_SECONDS:
+        if step.found is not None or time.monotonic() - before >= REPORT_SECONDS:
             before = time.monotonic()
             yield step

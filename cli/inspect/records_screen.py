@@ -22,7 +22,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from cli.inspect.line_view import BAD, BOLD, DIM, LineView
-from cli.inspect.screen import InspectScreen, Job
+from cli.inspect.screen import REPORT_SECONDS, InspectScreen, Job
 from core.common.errors import PlogError, UsageError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
@@ -265,7 +265,6 @@ class RecordsView(LineView):
 
 
 _CHUNK_ROWS = 120
-REPORT_SECONDS = 0.15
 
 
 class _Found(NamedTuple):
@@ -618,9 +617,31 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         if not text.strip().startswith("key="):
             super().go(text)
             return
-        from cli.inspect.topic_records_screen import go_to_key
+        self._go_to_key(text.strip().removeprefix("key="))
 
-        go_to_key(self, text.strip().removeprefix("key="))
+    def _go_to_key(self, key: str) -> None:
+        """Goes to the next record of the key, in whichever partition it is."""
+        from cli.inspect.other_partitions import FoundKey, next_of_key
+
+        rows, here = self.loader.rows, self.view.item
+        if rows is None:
+            return
+        notes: list[str] = []
+
+        def take(found: FoundKey | str) -> None:
+            if isinstance(found, str):
+                self.tell(found)
+                return
+            self.tell_problem(None)
+            if found.is_shown:
+                self.show_row(found.place)
+            else:
+                self.show_partition(found.partition, found.rows, found.place)
+            self.said = "  ".join(note.removeprefix("note: ").partition("; --")[0] for note in notes)
+            self.tell(self.said)
+
+        row, formats = None if here is None else here.row, self.inspect_app.formats
+        self.in_steps(lambda: next_of_key(self.inspected, formats, key, row, rows, notes.append), take)
 
     def go_to(self, offset: int | None) -> None:
         """Shows the row that holds the offset, in the log as it is now; without one the first."""
@@ -771,7 +792,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def _count_elsewhere(self) -> Job | None:
         """Counts what the filter finds in the topic's other partitions, after it found nothing in this one."""
-        from cli.inspect.topic_records_screen import count_elsewhere
+        from cli.inspect.other_partitions import count_elsewhere
 
         wanted, here = self.loader.filter, self._partition
         if wanted is None:
@@ -785,7 +806,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def action_neighbour(self, step: int) -> None:
         """Shows the next partition, or the one before, from the time of the cursor's row on."""
-        from cli.inspect.topic_records_screen import find_neighbour
+        from cli.inspect.other_partitions import find_neighbour
 
         item, here = self.view.item, self._partition
         self.loader.stop()  # the reader opens it, and a search may take long
@@ -809,10 +830,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def action_partitions(self) -> None:
         """Shows all partitions, from the time of the cursor's row on."""
-        from cli.inspect.topic_records_screen import TopicRecordsScreen
-
         time_ms = None if self.view.item is None else self.view.item.row.timestamp
-        self.app.push_screen(TopicRecordsScreen(self._partition.topic, time_ms))
+        self.inspect_app.open_topic_records(self._partition.topic, time_ms)
 
     def action_form(self) -> None:
         """Shows keys and values in the next form: text, JSON, decoded by the registry, hex."""

@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from core.inspector.check.findings import Finding
 
 
+REPORT_SECONDS = 0.15
+"""How often a search says how far it is."""
+
+
 class StoppedError(Exception):
     """Raised inside work by `Job.ensure_wanted` once nobody waits for it any more."""
 
@@ -233,6 +237,10 @@ class InspectHost(App[None]):
 
     def open_records(self, partition: TopicPartition, offset: int | None = None) -> None:
         """Shows the records of a partition, with the cursor at an offset; reuses the screen on top if it shows them."""
+        raise NotImplementedError
+
+    def open_topic_records(self, topic: str, time_ms: int | None = None) -> None:
+        """Shows the records of all partitions of a topic, from that time on."""
         raise NotImplementedError
 
     def open_bytes(self, path: Path, position: int = 0) -> None:

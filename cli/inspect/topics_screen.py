@@ -224,6 +224,4 @@ that is known. All shows the records of all of them, by time.
 
     def action_all(self) -> None:
         """Shows the records of all partitions, by time."""
-        from cli.inspect.topic_records_screen import TopicRecordsScreen
-
-        self.app.push_screen(TopicRecordsScreen(self._topic))
+        self.inspect_app.open_topic_records(self._topic)

@@ -91,7 +91,7 @@ def test_only_arrow_parquet_and_spark_need_pyarrow() -> None:
     while more := {name for name, those in imported.items() if not those.isdisjoint(needing)} - needing:
         needing |= more
     assert {name for name in needing if not name.startswith("core.spark.")} == {
-        "pyarrow", "core.pipeline.arrow_text", "core.inspector.dump.arrow_batch",
+        "pyarrow", "core.pipeline.arrow_text", "core.pipeline.consuming.typed_sink", "core.inspector.dump.arrow_batch",
         "core.pipeline.spark_replay_plan", "cli.replay_progress", "plog.spark",
     }  # fmt: skip
 

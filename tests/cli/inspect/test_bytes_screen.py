@@ -272,7 +272,7 @@ async def look_again(pilot: Pilot[None]) -> None:
 
 @with_loop
 async def test_what_is_found_slowly_shows_its_bytes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.inspect.bytes_screen, "_REPORT_SECONDS", 0)
+    monkeypatch.setattr(cli.inspect.bytes_screen, "REPORT_SECONDS", 0)
     monkeypatch.setattr(batch_lookup, "_FAR_BYTES", 1 << 40)
     path = tmp_path / LOG.name
     shutil.copy(LOG, path)
