@@ -1,4 +1,4 @@
-"""What the screen of a partition asks of the others: neighbours, what a filter finds there, the next record of a key."""
+"""What the screen of a partition asks of others: neighbours, what a filter finds there, the next record of a key."""
 
 from __future__ import annotations
 
