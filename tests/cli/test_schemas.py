@@ -206,6 +206,7 @@ RECORD = json.dumps({"type": "record", "name": "U", "fields": [{"name": "c", "ty
 GOOD, CUT, UNKNOWN = b"\0\0\0\0\1\2A", b"\0\0\0\0\1\xff\xff\xff", b"\0\0\0\3\xe7xx"
 
 
+@pytest.mark.longer
 def test_one_record_that_is_not_of_its_schema_hides_nothing(
     registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str], tmp_path: Path
 ) -> None:
@@ -300,6 +301,7 @@ def test_unpack_marks_what_it_can_not_read(where: list[str]) -> None:
     assert b"1 of 3 not decoded: 1 no >q" in marked.stderr
 
 
+@pytest.mark.longer
 def test_protobuf_in_filters(registry: SchemaRegistryServer, where: list[str], tmp_path: Path) -> None:
     """Zeros are there, 64-bit integers are numbers, and the files that every registry knows can be imported."""
     path = tmp_path / "v.proto"
@@ -384,6 +386,7 @@ def test_people_see_plain_and_pipes_are_exact(
     assert (tmp_path / "out").read_bytes() == TAGGED
 
 
+@pytest.mark.longer
 def test_a_message_without_json_of_its_own_ends_nothing(
     registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str]
 ) -> None:

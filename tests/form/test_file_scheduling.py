@@ -25,7 +25,8 @@ def test(number):
 """
 
 
-@pytest.mark.parametrize("crashes_at", [0, *(pytest.param(at, marks=pytest.mark.longer) for at in (2, TESTS - 1))])
+@pytest.mark.longer
+@pytest.mark.parametrize("crashes_at", [0, 2, TESTS - 1])
 def test_a_crash_costs_one_test(crashes_at: int, tmp_path: Path) -> None:
     for name in "abcd":
         text = FILE.format(tests=TESTS, crashes_at=crashes_at if name in "bd" else -1)

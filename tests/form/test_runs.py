@@ -81,6 +81,7 @@ def start(folder: Path, tests: str, *options: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.longer
 def test_a_test_that_hangs_fails_and_the_next_one_is_run(tmp_path: Path) -> None:
     for tests in (HANGS_IN_PYTHON, HANGS_IN_A_LOOP):
         told, _ = start(tmp_path, tests, "-o", "time_limit=0.5").communicate()
@@ -88,6 +89,7 @@ def test_a_test_that_hangs_fails_and_the_next_one_is_run(tmp_path: Path) -> None
         assert "1 failed, 1 passed" in told
 
 
+@pytest.mark.longer
 def test_a_test_that_hangs_in_c_ends_its_process_with_the_stacks(tmp_path: Path) -> None:
     run = start(tmp_path, HANGS_IN_C, "-o", "time_limit=0.5")
     told, _ = run.communicate()
@@ -96,6 +98,7 @@ def test_a_test_that_hangs_in_c_ends_its_process_with_the_stacks(tmp_path: Path)
     assert run.returncode == 3
 
 
+@pytest.mark.longer
 def test_a_module_that_hangs_while_it_is_imported_is_named(tmp_path: Path) -> None:
     run = start(tmp_path, HANGS_IN_IMPORT, "-o", "time_limit=0.5")
     told, _ = run.communicate()

@@ -16,7 +16,7 @@ from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_marker
 
 
-@for_each("seed", range(12), first=6)
+@for_each("seed", range(12), first=3)
 def test_the_newest_records_are_those_that_the_cleaner_would_leave(seed: int) -> None:
     """Beside a plain model: of each key the last record outside of transactions, with what it deletes; and all that is
     in transactions.
