@@ -19,11 +19,12 @@ from cli.known_settings import hint_at_topic_setting, say_kept_only
 from cli.options import parse_settings
 from cli.terminal import say
 from core.client.admin.admin import Admin
+from core.client.net.retry import FAILOVER_SECONDS, Retry
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.record_source import ReadOptions
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError, UsageError
+from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, UsageError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition, ensure_valid_topic_name, name_in_metrics
 from core.files.log_config import TOPIC_CONFIG, parse_topic_configs
@@ -42,6 +43,10 @@ SeedFormat = Literal["lines", "envelope", "csv", "raw"]
 
 _BEFORE_SETTING = re.compile(r":(?=[a-z][a-z0-9.]*=)")
 _GRAMMAR = "expected NAME[:PARTITIONS][:KEY=VALUE].."
+_NO_TRANSACTIONS = (
+    "a seed is a transaction, and the cluster has too few brokers for these: --set "
+    "transaction.state.log.replication.factor=1 --set transaction.state.log.min.isr=1 does with one"
+)
 
 
 class FirstTopic(NamedTuple):
@@ -82,7 +87,11 @@ class FirstTopics(NamedTuple):
         after a space.
         """
         admin = Admin(client)
-        existing = client.refresh([topic.name for topic in self.topics], skips_unknown=True)
+        names = [topic.name for topic in self.topics]
+        # a broker that has just joined its cluster disconnects whoever asks until it knows all topics
+        existing = Retry(FAILOVER_SECONDS).call(
+            lambda: client.refresh(names, skips_unknown=True), ConnectionFailedError
+        )
         missing = [topic for topic in self.topics if topic.name not in existing]
         for topic in self.topics:
             if topic.name in existing:
@@ -234,5 +243,13 @@ def _fill(client: KafkaClient, seed: Seed, session: Session) -> None:
         return
     request = seed.request()
     preparations = request.preparations(session)
-    writer = RowWriter(client, request, session, preparations=preparations, find_partitioner=find_partitioner)
-    writer.write(request.batches(say))
+    try:
+        writer = RowWriter(client, request, session, preparations=preparations, find_partitioner=find_partitioner)
+        writer.write(request.batches(say))
+    except KafkaError as error:
+        error.message = f"--seed {seed.text}: {error.message}"
+        if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            error.hint = _NO_TRANSACTIONS
+        elif error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            error.hint = f"--topic {seed.topic}:max.message.bytes=BYTES, or plog topic alter for one that is there"
+        raise

@@ -560,6 +560,7 @@ async def _run_as_member(
         node.services.log_manager.on_offline.append(lambda: entry.report_disk_failure(node.services.node.node_id))
         await membership.control.start()
         if first is not None:
+            await _until_informed(node)
             await _make_first_topics(first, node, server.endpoint)
         await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")
     finally:
@@ -568,6 +569,15 @@ async def _run_as_member(
         await entry.close()
     if failures:
         raise failures[0]
+
+
+async def _until_informed(node: BrokerServer) -> None:
+    """Waits until the controller has told this broker of the cluster; before, clients that ask are disconnected."""
+    has_news = asyncio.Event()
+    node.services.controller.subscribe(lambda _delta: has_news.set())
+    while not node.services.image.brokers:
+        await has_news.wait()
+        has_news.clear()
 
 
 def _held(node: BrokerServer) -> str:

@@ -25,7 +25,7 @@ from core.client.read.cluster_source import ClusterSource
 from core.client.read.record_source import ReadOptions
 from core.client.write.producer import RecordsToSend
 from core.client.write.transactional_producer import TransactionalProducer
-from core.common.errors import UsageError
+from core.common.errors import KafkaError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.session import Session
 from core.records.byte_strings import ByteStrings
@@ -159,6 +159,23 @@ def test_what_a_seed_that_was_cut_off_left_is_no_record(tmp_path: Path) -> None:
                                        headers=None, rows=np.zeros(1, np.int64)), "t")  # fmt: skip
         cut.flush()
         make_first(client, [], f"t={seed}")
+    assert call_plog("consume", "t", "--data-dir", str(tmp_path / "data")).stdout == b"one\ntwo\n"
+
+
+def test_a_seed_that_is_refused_in_its_midst_leaves_no_record(tmp_path: Path) -> None:
+    """The topic stays, and the next start seeds it."""
+    seed = tmp_path / "f"
+    seed.write_text(f"one\n{'x' * 2000}\n")
+    asked = ["t:1:max.message.bytes=1000"]
+    with Session(directory=tmp_path / "data").open_client(makes_directory=True) as client:
+        with pytest.raises(KafkaError) as caught:
+            make_first(client, asked, f"t={seed}")
+        assert caught.value.message.startswith(f"--seed t={seed}: line 2: the record batch has ")
+        assert caught.value.message.endswith("the transaction is aborted, and none of its records counts")
+        assert caught.value.hint is not None
+        assert caught.value.hint.startswith("--topic t:max.message.bytes=BYTES, or plog topic alter")
+        seed.write_text("one\ntwo\n")
+        make_first(client, asked, f"t={seed}")
     assert call_plog("consume", "t", "--data-dir", str(tmp_path / "data")).stdout == b"one\ntwo\n"
 
 

@@ -34,6 +34,7 @@ from core.zookeeper.zookeeper_transaction import Check, Create, Delete, NodeStat
 from tests.support.certificates import make_ca, sign
 from tests.support.free_ports import free_ports
 from tests.support.manual_clock import ManualClock
+from tests.support.server import Server, call_plog
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
 from tests.support.zookeeper_sessions import session_of, until
 
@@ -442,3 +443,22 @@ def test_the_path_of_a_new_cluster_is_made(zookeeper: ZooKeeperServer, chroot: s
             assert preparation.make_chroot() is is_made
     with zookeeper.client() as client:
         assert client.get_children(f"{chroot}/a") == ["b"]
+
+
+def test_the_first_topics_of_a_member_are_there_when_it_is_ready(
+    zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path
+) -> None:
+    """Until the controller has told a member of the cluster, the member disconnects clients: also this one."""
+    (tmp_path / "f").write_text("one\ntwo\n")
+    joined = ["--zookeeper", zookeeper.address + chroot, "--new-cluster", "--node-id", "1"]
+    of_transactions = {"replication.factor": 1, "min.isr": 1, "num.partitions": 2}
+    replicas = [f"--set=transaction.state.log.{name}={value}" for name, value in of_transactions.items()]
+    first = ["--topic", "orders:2:retention.ms=-1", "--seed", f"orders={tmp_path / 'f'}"]
+    with Server(tmp_path / "data", *joined, *replicas, *first) as server:
+        for _ in range(2):
+            found = call_plog("consume", "orders", "--bootstrap-server", server.address)
+            assert sorted(found.stdout.split()) == [b"one", b"two"]
+            server.stop()
+            server.start()
+        said = server.log.read_text()
+    assert "orders has records already, up to offset" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -185,3 +186,45 @@ def test_the_pytest_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (kept,) = (tmp_path / "tmp").iterdir()
     assert f"the broker's data is kept in {kept}/data" in done.stdout
     assert (kept / "data" / "t-0").is_dir()
+
+
+@pytest.mark.longer
+def test_the_helpers_with_kafka_python() -> None:
+    from kafka import KafkaConsumer, KafkaProducer
+
+    with running_broker() as broker:
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+        producer.send("orders", b'{"id": 1}', key=b"a").get()
+        producer.close()
+        broker.produce("orders", "two", headers={"h": None})
+        broker.expect("orders", ["two", {"id": 1}])
+        consumer = KafkaConsumer("orders", bootstrap_servers=broker.bootstrap_servers, group_id="g",
+                                 auto_offset_reset="earliest", auto_commit_interval_ms=100)  # fmt: skip
+        found = [next(consumer), next(consumer)]
+        assert [(record.value, list(record.headers)) for record in found] == [
+            (b'{"id": 1}', []),
+            (b"two", [("h", None)]),
+        ]
+        committed = threading.Thread(target=consumer.close)  # which commits
+        committed.start()
+        broker.wait_until_read("g")
+        committed.join()
+
+
+@pytest.mark.longer
+def test_the_helpers_with_aiokafka() -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    async def use(broker: RunningBroker) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            await producer.send_and_wait("orders", b"one", key=b"a")
+        await asyncio.to_thread(broker.produce, "orders", {"id": 2})
+        await asyncio.to_thread(broker.expect, "orders", ["one", {"id": 2}])
+        consumer = AIOKafkaConsumer("orders", bootstrap_servers=broker.bootstrap_servers, group_id="g",
+                                    auto_offset_reset="earliest", auto_commit_interval_ms=100)  # fmt: skip
+        async with consumer:
+            assert [(await consumer.getone()).value for _ in range(2)] == [b"one", b'{"id": 2}']
+            await asyncio.to_thread(broker.wait_until_read, "g", "orders")
+
+    with running_broker() as broker:
+        asyncio.run(use(broker))
