@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from core.client.admin.group_admin import GroupAdmin
-from core.common.endpoint import parse_bootstrap
+from core.common.endpoint import Endpoint, parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ensure_there, resolve
@@ -85,7 +85,7 @@ def find_target(request: ReplayRequest, session: Session) -> str:
     found = session.find_server()
     if found is None:
         raise UsageError(f"--to {request.to}: which server?", hint=f"--to {request.to}@HOST:PORT")
-    return ",".join(f"{host}:{port}" for host, port in found.addresses)
+    return ",".join(str(Endpoint(*address)) for address in found.addresses)
 
 
 def group_offsets(group: str, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

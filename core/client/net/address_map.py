@@ -89,8 +89,8 @@ class AddressMap:
     def where(self, address: Address) -> str:
         """Returns the address for people."""
         there = self.find(address)
-        name = f"{address[0]}:{address[1]}"
-        return name if there == address else f"{name} (at {there[0]}:{there[1]})"
+        name = str(Endpoint(*address))
+        return name if there == address else f"{name} (at {Endpoint(*there)})"
 
     def note_advertised(self, addresses: Iterable[Address]) -> None:
         """Remembers the addresses that a server advertises. Raises UsageError if `bootstrap` would send requests for
@@ -114,7 +114,7 @@ class AddressMap:
         both are the same one's.
         """
         places = [there for there in self._pairs.values() if there[1] != _ANY_PORT]
-        return [f"{host}:{port}" for host, port in dict.fromkeys(places) if places.count((host, port)) > 1]
+        return [str(Endpoint(*place)) for place in dict.fromkeys(places) if places.count(place) > 1]
 
     def unused(self) -> str | None:
         """Returns a sentence about the pairs that nothing needed, or None; also None if no server has answered."""
@@ -123,7 +123,7 @@ class AddressMap:
             others = [BOOTSTRAP]
         if not others or not self._advertised:
             return None
-        advertised = ", ".join(f"{host}:{port}" for host, port in sorted(self._advertised))
+        advertised = ", ".join(str(Endpoint(*address)) for address in sorted(self._advertised))
         verb = "was" if len(others) == 1 else "were"
         return f"--resolve {', '.join(others)} {verb} not needed: the servers advertise {advertised}"
 

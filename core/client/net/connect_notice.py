@@ -72,7 +72,7 @@ class ConnectNotice:
 
     def where(self, address: _Address) -> str:
         """Returns the address for people, and where it can be reached if that is elsewhere."""
-        return f"{address[0]}:{address[1]}" if self.routes is None else self.routes.where(address)
+        return str(Endpoint(*address)) if self.routes is None else self.routes.where(address)
 
     def connect(self, address: _Address, timeout_s: float, *, is_hasty: bool = False) -> socket.socket:
         """Connects, with that timeout. Raises OSError if it can't; if it `is_hasty`, after a few seconds already."""

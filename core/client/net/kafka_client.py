@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from core.client.net.client_connection import ClientConnection, Connect, Req, Res, SocketTransport
 from core.client.net.connect_notice import ConnectNotice
 from core.client.net.retry import FAILOVER_SECONDS, RETRIABLE, Result, Retry
-from core.common.endpoint import parse_endpoint
+from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import (
     ConnectionFailedError,
@@ -168,7 +168,7 @@ class KafkaClient:
         people where the cluster is, if the bootstrap addresses don't. `find_metadata` describes topics without a
         broker. Raises what a `Connector` raises, ConnectionFailedError if none of the bootstrap addresses answers.
         """
-        self.place = place or f"on {','.join(f'{host}:{port}' for host, port in bootstrap)}"
+        self.place = place or f"on {','.join(str(Endpoint(*address)) for address in bootstrap)}"
         self._bootstrap = self._named = bootstrap
         self._find_metadata = find_metadata
         self._connect = connect

@@ -109,7 +109,8 @@ def test_which_server_a_topic_is_on(data_dir: Path) -> None:
     request = replace(NOTHING, to="topic:u@127.0.0.1:9")
     assert find_target(request, Place(data_dir=data_dir).session()) == "127.0.0.1:9"
     request = replace(NOTHING, to="topic:u")
-    assert find_target(request, Place(bootstrap_server="127.0.0.1:8", data_dir=data_dir).session()) == "127.0.0.1:8"
+    for server in "127.0.0.1:8", "[::1]:8":
+        assert find_target(request, Place(bootstrap_server=server, data_dir=data_dir).session()) == server
     with pytest.raises(UsageError, match="which server"):
         find_target(request, Place(data_dir=data_dir).session())
 

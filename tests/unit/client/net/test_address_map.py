@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.client.net.address_map import Address, AddressMap
+from core.client.net.connect_notice import ConnectNotice
 from core.common.errors import UsageError
 from tests.support.for_each import for_each
 
@@ -94,3 +95,13 @@ def test_places_of_several_addresses_are_known() -> None:
     routes = AddressMap.of(["a:1=h:1,b:1=h:1,c:1=h:2,d=h,e=h"], SERVER)
     assert routes is not None
     assert routes.shared_places() == ["h:1"]
+
+
+def test_addresses_of_ipv6_are_shown_as_they_are_typed() -> None:
+    routes = AddressMap.of(["[fe80::1]:9092=[::1]:1,a:1=[::1]:1,x:1=b:1"], SERVER)
+    assert routes is not None
+    routes.note_advertised([("fe80::1", 9092)])
+    assert routes.where(("fe80::1", 9092)) == "[fe80::1]:9092 (at [::1]:1)"
+    assert routes.shared_places() == ["[::1]:1"]
+    assert str(routes.unused()).endswith("the servers advertise [fe80::1]:9092")
+    assert ConnectNotice().where(("::1", 9092)) == "[::1]:9092"
