@@ -53,7 +53,7 @@ _MOST_AT_ONCE = 500
 _MOST_METADATA = 4000
 """Brokers refuse metadata of more than 4096 bytes (offset.metadata.max.bytes)."""
 _BATCH_BYTES = 512 * 1024
-_METADATA = re.compile(r"1 (\d+)((?: \d+\+\d+)*)", re.ASCII)
+_METADATA = re.compile(r"1 (\d{1,19})((?: \d{1,19}\+\d{1,19})*)", re.ASCII)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 _INTERNAL = ("-repartition", "-changelog")
 
@@ -88,13 +88,15 @@ class PartitionProgress:
     """The offsets of records that stay, in order."""
 
     @classmethod
-    def parse(cls, offset: int, metadata: str) -> PartitionProgress:
+    def parse(cls, offset: int, metadata: str, end: int) -> PartitionProgress:
         """Reads a committed offset with its metadata; those of others, such as `plog group reset-offsets`, count as an
-        offset alone.
+        offset alone. Beyond the partition's `end` nothing stays.
         """
         found = _METADATA.fullmatch(metadata)
         if found is None or int(found[1]) < offset:
             return cls(offset)
+        if int(found[1]) > end:
+            return cls(int(found[1]))
         left: list[int] = []
         end = offset
         for run in found[2].split():
@@ -243,7 +245,7 @@ class _Redrive:
             if known is None or known.offset < 0:
                 found[place] = PartitionProgress(start)
                 continue
-            progress = PartitionProgress.parse(known.offset, known.metadata)
+            progress = PartitionProgress.parse(known.offset, known.metadata, ends[place])
             if progress.position > ends[place]:
                 raise KafkaError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,

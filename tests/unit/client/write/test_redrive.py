@@ -229,9 +229,17 @@ def test_what_stays_is_read_as_it_was_committed(offset: int, runs: list[tuple[in
         left += range(offset, offset + count)
         offset += count
     progress = PartitionProgress(offset + more, left)
-    assert PartitionProgress.parse(progress.offset, progress.metadata) == progress
+    assert PartitionProgress.parse(progress.offset, progress.metadata, offset + more) == progress
 
 
 def test_offsets_that_somebody_else_committed() -> None:
     for metadata in ("", "note", "1 5 x", "1 6"):
-        assert PartitionProgress.parse(7, metadata) == PartitionProgress(7)
+        assert PartitionProgress.parse(7, metadata, 7) == PartitionProgress(7)
+
+
+def test_offsets_that_fit_no_partition_do_not_fill_the_memory() -> None:
+    huge = 10**15
+    assert PartitionProgress.parse(2, f"1 {huge} 0+{huge}", 9) == PartitionProgress(huge)
+    for metadata in (f"1 5 {'9' * 5000}+1", f"1 {'9' * 5000}"):
+        assert PartitionProgress.parse(2, metadata, 9) == PartitionProgress(2)
+    assert PartitionProgress.parse(2, f"1 5 0+{huge}", 9).left == [2, 3, 4]
