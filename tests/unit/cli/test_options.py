@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from cli.options import ensure_meant
+from cli.security_options import level_of
 from core.common.errors import UsageError
 
 
@@ -34,3 +36,10 @@ def test_without_a_terminal_nobody_is_asked(
         ensure_meant("it may lose records", "elect")
     assert refusal.value.hint == "--yes confirms it"
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("source", "level"), [("COMMANDLINE", 0), ("ENVIRONMENT", 1)])
+def test_what_is_typed_comes_before_the_environment(source: str, level: int) -> None:
+    """And both before any section of a file of settings."""
+    context = SimpleNamespace(get_parameter_source=lambda _: SimpleNamespace(name=source))
+    assert level_of(context, "data_dir") == level

@@ -150,6 +150,7 @@ def test_rolling_by_size(tmp_path: Path) -> None:
     for number in range(10):
         append(log, make_batch(b"%d" % number * 50))
     assert [s.base_offset for s in log.segments] == [0, 2, 4, 6, 8]
+    assert [s.is_sealed for s in log.segments] == [True, True, True, True, False]
     assert values(read_all(log, max_bytes=1)) == [b"%d" % number * 50 for number in range(10)]
     names = sorted(path.name for path in (tmp_path / "t-0").iterdir())
     assert names == sorted(

@@ -15,7 +15,7 @@ from core.common.errors import ConnectionFailedError, KafkaError, UsageError
 from core.pipeline.consume import Stdout, consume
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.frontend import Frontend
-from core.pipeline.produce import produce
+from core.pipeline.produce import PartitionReport, produce
 from core.pipeline.produce_request import ProduceRequest
 from core.pipeline.session import Session
 
@@ -54,6 +54,13 @@ def test_a_broker_that_has_not_heard_of_a_new_topic_yet_is_asked_again(
     produce(ProduceRequest(topic="t", inputs=[io.BytesIO(b"a\n")]), session)
     assert refusals == []
     assert said[0].endswith("1 partition, kept 7d")
+
+
+def test_a_report_has_the_first_and_the_last_offset() -> None:
+    report = PartitionReport()
+    for base_offset, count in ((0, 3), (10, 2), (3, 1), (-1, 5)):  # -1: nobody knows, as without acks
+        report.add(base_offset, count)
+    assert (report.records, report.first_offset, report.last_offset) == (11, 0, 11)
 
 
 def test_less_than_one_record_a_second_is_a_rate() -> None:

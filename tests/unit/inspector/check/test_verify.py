@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -12,7 +13,9 @@ import pytest
 
 from core.common.errors import AccessError
 from core.common.salvaging_file import SalvagingFile
+from core.files.directory_lock import DirectoryLock
 from core.files.file_names import META_PROPERTIES
+from core.forensics.partition_reader import PartitionReader
 from core.inspector.check import segment_check
 from core.inspector.check.findings import Code, Finding
 from core.inspector.check.segment_check import VerifyOptions
@@ -140,6 +143,26 @@ def test_a_flipped_bit_of_a_base_offset_is_located_by_what_stands_around_it(fold
     assert finding.code is Code.OFFSETS_NOT_RISING
     assert finding.fix == (place.position + 5, 4, 0)
     assert (finding.offset, finding.last_offset, finding.records) == (4, 5, 2)
+
+
+def test_a_torn_tail_is_no_append_of_whoever_holds_the_lock_and_looks(folder: Path) -> None:
+    last = sorted(folder.glob("*.log"))[-1]
+    last.write_bytes(last.read_bytes() + bytes(range(1, 40)))
+    lock = DirectoryLock(folder.parent)
+    lock.acquire()
+    try:
+        of_others = [one.code for one in verify(folder)]
+        own = [one.code for one in verify(folder, options=VerifyOptions(is_locked=True))]
+        tails = []
+        for is_locked in (False, True):
+            with contextlib.closing(PartitionReader(folder, is_locked=is_locked)) as reader:
+                assert len(list(reader.reading.items(0))) == 10
+                tails.append(reader.reading.tail is not None)
+    finally:
+        lock.release()
+    assert of_others == [], "somebody may be writing just now"
+    assert tails == [False, True]
+    assert own == [one.code for one in verify(folder)] != []
 
 
 def test_a_flipped_bit_of_a_base_offset_hides_no_damage_after_it(tmp_path: Path) -> None:
