@@ -457,3 +457,11 @@ def test_an_index_that_went_with_its_log_meanwhile_is_not_missed(
 
     monkeypatch.setattr(segment_check, "open_salvaging", delete_and_open)
     assert not {Code.INDEX_MISSING, Code.TIME_INDEX_MISSING} & {finding.code for finding in verify(folder)}
+
+
+def test_files_under_other_names_are_looked_at_and_a_folder_with_such_a_name_is_not(folder: Path) -> None:
+    for name in ("copy.snapshot", "copy.index"):
+        (folder / name).write_bytes(b"garbage")
+    (folder / "more.snapshot").mkdir()
+    found = [(one.code, Path(one.path).name) for one in verify(folder)]
+    assert found == [(Code.SNAPSHOT_CORRUPT, "copy.snapshot"), (Code.INDEX_CORRUPT, "copy.index")]
