@@ -95,12 +95,16 @@ def _command_lines(advice: Advice, width: int | None) -> Iterator[str]:
 
 
 def _fields(found: Diagnosis, *, is_brief: bool = False) -> list[tuple[str, str]]:
+    most = 1 if is_brief else _MOST_NAMES
     beside = [f"{count} {what.partition(' (')[0] if is_brief else what}" for what, count in found.beside.items()]
+    if found.unchecked:
+        why = " (Kafka does not start beside such a folder)" if found.kind == "data directory" and not is_brief else ""
+        beside.append(f"no partition's, and not checked: {_names(found.unchecked, most)}{why}")
     texts = [
         ("path", f"{found.path}: {_kind_text(found)}"),
         ("written by", _writer_text(found)),
         ("served by", _server_text(found)),
-        ("holds", _contents_text(found, 1 if is_brief else _MOST_NAMES)),
+        ("holds", _contents_text(found, most)),
         ("beside", "; ".join(beside)),
         ("read", _partial_text(found)),
         ("verify", _verify_text(found)),

@@ -128,6 +128,8 @@ class Diagnosis:
     """Other directories of the same broker: more of its log.dirs."""
     beside: dict[str, int] = field(default_factory=dict)
     """What is there besides logs -> how many of it."""
+    unchecked: list[str] = field(default_factory=list)
+    """The names of folders and files that `plog verify` passes over, and names in notes."""
     seen_bytes: int = 0
     """The bytes of logs that were looked at; fewer than `size_bytes` if it was a part."""
     seconds: float = 0.0
@@ -387,17 +389,8 @@ class _Look:
                     for part, why in _LEFT_BEHIND.items():
                         if part in entry.name:
                             counts[f"file *{part}{'*' * part.endswith('-')} ({why})"] += 1
-        for path in find_unchecked(self.path):
-            counts[_unchecked_text(path)] += 1
         self.found.beside = dict(counts)
-
-
-def _unchecked_text(path: Path) -> str:
-    if path.is_dir():
-        return f"{path.name} (no partition's name: Kafka does not start beside it)"
-    if parse_offset_file_name(path.name) is not None:
-        return "segment with zeros after its end (preallocate=true)"
-    return f"{path.name} (no file of Kafka's)"
+        self.found.unchecked = [path.name for path in find_unchecked(self.path)]
 
 
 def _find_hint(path: Path) -> str | None:
@@ -409,8 +402,8 @@ def _find_hint(path: Path) -> str | None:
             return None
         folder = shlex.quote(path.name.split(".")[0])
         return f"it is an archive: mkdir {folder} && tar -xf {shlex.quote(str(path))} -C {folder}"
-    below = [one for pattern in ("*/", "*/*/") for one in sorted(path.glob(pattern)) if _is_data_directory(one)]
-    names = [shlex.quote(str(one)) for one in below[:_MOST_ADVICE]]
+    below = (one for pattern in ("*/", "*/*/") for one in sorted(path.glob(pattern)) if _is_data_directory(one))
+    names = [shlex.quote(str(one)) for one in islice(below, _MOST_ADVICE)]
     return f"did you mean {' or '.join(names)}?" if names else None
 
 
@@ -425,7 +418,7 @@ def _writer(meta: MetaProperties, image: MetadataImage | None) -> str:
     if not meta.version:
         return "Kafka with ZooKeeper, or plog in such a cluster"
     if image is None:
-        return "Kafka with KRaft, whose metadata are not here, but in another of its log.dirs"
+        return "Kafka with KRaft, whose metadata log is not here: in another of its log.dirs, or not copied"
     broker = image.brokers.get(meta.node_id)
     if broker is None:
         return f"Kafka with KRaft, {'a controller' if meta.node_id in image.controllers else 'not registered yet'}"
@@ -507,9 +500,8 @@ def _about_damage(look: _Look) -> Iterator[Advice]:
         fix = ["--fix-bits"] if any(one.fix is not None for one in look.findings) else []
         why = f"{first}see what a repair would keep; it changes nothing without --apply"
         yield Advice(why, _plog("recover", path, *fix))
-    for finding in look.findings:
-        if finding.code is Code.FOLDER_MISNAMED:
-            yield Advice("see whose log this is: it needs a name, or to be elsewhere", _plog("doctor", finding.path))
+    for misnamed in [one.path for one in look.findings if one.code is Code.FOLDER_MISNAMED][:1]:
+        yield Advice("see whose log this is: it needs a name, or to be elsewhere", _plog("doctor", misnamed))
     if found.lost and (look.is_root or locate_partition(path)[0] is not None):
         ((worst, _),) = look.lost_of.most_common(1)
         options = ["--data-dir", str(look.root), "--no-exit-on-error", "--format", "envelope", "--out", "saved.ndjson"]
