@@ -24,13 +24,17 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CODE = re.compile(r"^    (.*)$|`([^`\n]+)`", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|[|;&(] *)plog ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?([^|;&]*)")
 
-OTHERS_OPTIONS = {"--controllers", "--cluster-power-cuts", "--cluster", "--generate", "--key-decoder-class"}
-"""Of the scripts of the tests, and of Kafka's tools, about which the documents say so."""
+OTHERS_OPTIONS = {
+    "--controllers", "--cluster-power-cuts", "--cluster", "--generate", "--key-decoder-class",
+    "--no-healthcheck", "--add-host",
+}  # fmt: skip
+"""Of the scripts of the tests, and of Kafka's tools and Docker, about which the documents say so."""
 
 OTHERS_SETTINGS = {
     "connections.max.reauth.ms": "of the brokers that plog logs in to",
     "errors.deadletterqueue.context.headers.enable": "of Kafka Connect",
     "inter.broker.protocol.version": "of Kafka's brokers beside plog",
+    "listeners.client.protocol": "of Bitnami's chart",
     "offsets.storage": "of the consumers of 2011",
     "processing.guarantee": "of Kafka Streams",
     "replica.alter.log.dirs.io.max.bytes.per.second": "which cluster.md says is not there",
