@@ -33,6 +33,7 @@ OTHERS_OPTIONS = {
 OTHERS_SETTINGS = {
     "connections.max.reauth.ms": "of the brokers that plog logs in to",
     "errors.deadletterqueue.context.headers.enable": "of Kafka Connect",
+    "host.docker.internal": "no setting, but Docker's name of the host",
     "inter.broker.protocol.version": "of Kafka's brokers beside plog",
     "listeners.client.protocol": "of Bitnami's chart",
     "offsets.storage": "of the consumers of 2011",
