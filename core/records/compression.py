@@ -19,12 +19,13 @@ many takes them a piece at a time (`decompressed_pieces`, `stream_compressor`).
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import IntEnum
-from itertools import islice
+from functools import cache
 from typing import Any, Protocol
 
 from core.common.decompression_limit import PLOG_MAX_EXPANSION, expansion_limit
@@ -98,7 +99,7 @@ def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None
     """
     if codec is CompressionType.NONE:
         return bytes(data)
-    return b"".join(_pieces(_AT_ONCE[codec], codec, data, limit, magic))
+    return b"".join(_pieces(_DECOMPRESSORS[codec], codec, data, limit, magic))
 
 
 def decompressed_pieces(codec: CompressionType, data: Buffer, *, magic: int = 2) -> Iterator[bytes]:
@@ -405,81 +406,66 @@ def _with_plain_lz4_header(data: Buffer, *, ensures_checksum: bool) -> bytes:
 # --- zstd
 
 
-class _ZstdContexts(threading.local):
-    """Contexts are costly to make and may not be shared by threads."""
+class _ZstdCompressors(threading.local):
+    """Compressors by level: they are costly to make and may not be shared by threads."""
 
     def __init__(self) -> None:
-        import zstandard
-
-        self.decompressor = zstandard.ZstdDecompressor()
-        self.compressors: dict[int, Any] = {}
-
-    def compressor(self, level: int) -> Any:  # zstandard's own type; the package is imported late
-        if level not in self.compressors:
-            import zstandard
-
-            self.compressors[level] = zstandard.ZstdCompressor(level=level)
-        return self.compressors[level]
+        self.by_level: dict[int, Any] = {}
 
 
-_zstd: _ZstdContexts | None = None
+_zstd_compressors = _ZstdCompressors()
 
 
-def _zstd_contexts() -> _ZstdContexts:
-    global _zstd
-    if _zstd is None:
-        _zstd = _ZstdContexts()
-    return _zstd
+@cache
+def _zstd() -> Any:  # the module has no types before Python 3.14
+    """Returns Python's own module of zstd, or the same for a Python before 3.14."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
 
 
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
-    compressed: bytes = _zstd_contexts().compressor(3 if level is None else level).compress(data)
+    level = 3 if level is None else level
+    compressors = _zstd_compressors.by_level
+    if level not in compressors:
+        compressors[level] = _zstd().ZstdCompressor(level)
+    compressor = compressors[level]
+    compressed: bytes = compressor.compress(data, compressor.FLUSH_FRAME)
     return compressed
 
 
 def _stream_zstd(level: int | None) -> StreamCompressor:
-    import zstandard
-
-    stream: StreamCompressor = zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
+    stream: StreamCompressor = _zstd().ZstdCompressor(3 if level is None else level)
     return stream
 
 
-def _decompress_zstd_at_once(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
-    """Decompresses at once: nobody else uses this thread's contexts meanwhile."""
-    import zstandard
-
-    try:
-        yield from _ensure_whole_zstd_frames(data)
-        yield from _read_zstd(_zstd_contexts().decompressor, data)
-    except zstandard.ZstdError as error:
-        raise ValueError(error) from error
-
-
 def _decompress_zstd(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
-    """Decompresses in pieces: others may use the contexts between two, so more than one get their own, in 30 us."""
-    import zstandard
+    for frame in _zstd_frames(data):
+        yield from _read_zstd_frame(frame)
 
+
+def _read_zstd_frame(frame: memoryview) -> Iterator[bytes]:
+    """Yields what a frame holds, and of one that is cut short what its bytes tell."""
+    zstd = _zstd()
     try:
-        yield from _ensure_whole_zstd_frames(data)
-        pieces = list(islice(_read_zstd(_zstd_contexts().decompressor, data), 2))
-        yield from pieces if len(pieces) < 2 else _read_zstd(zstandard.ZstdDecompressor(), data)
-    except zstandard.ZstdError as error:
+        decompressor = zstd.ZstdDecompressor()
+        yield decompressor.decompress(frame, PIECE_BYTES)
+        while not (decompressor.eof or decompressor.needs_input):
+            yield decompressor.decompress(b"", PIECE_BYTES)
+    except zstd.ZstdError as error:
         raise ValueError(error) from error
-
-
-def _read_zstd(decompressor: Any, data: Buffer) -> Iterator[bytes]:
-    reader = decompressor.stream_reader(data, read_across_frames=True)
-    while piece := reader.read(PIECE_BYTES):
-        yield piece
 
 
 def _salvage_zstd(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
-    import zstandard
-
+    end = 0
     try:
-        yield from _read_zstd(zstandard.ZstdDecompressor(), data)
-    except zstandard.ZstdError as error:
-        raise ValueError(error) from error
+        for frame in _zstd_frames(data):
+            yield from _read_zstd_frame(frame)
+            end += len(frame)
+    except CorruptRecordError:
+        yield from _read_zstd_frame(memoryview(data)[end:])
 
 
 _MOST_BLOCKS = 8192
@@ -488,46 +474,55 @@ _MOST_BLOCKS = 8192
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 
 
-def _ensure_whole_zstd_frames(data: Buffer) -> Iterator[bytes]:
-    """Walks the blocks of all frames, as the reader takes a frame that ends early for a whole one (RFC 8878, 3.1.1);
-    yields an empty piece from time to time. Raises CorruptRecordError for a frame that needs a dictionary.
+def _zstd_frames(data: Buffer) -> Iterator[memoryview]:
+    """Yields the frames; walks their blocks, as the decompressor takes a frame that ends early for a whole one (RFC
+    8878, 3.1.1), and yields nothing of it from time to time. Raises CorruptRecordError for a frame that needs a
+    dictionary.
 
     Block header: 3 bytes little-endian, bit 0 last, bits 1-2 type (1 = one byte repeated), bits 3-23 size. A skippable
     frame is its magic, int32 little-endian size, and so many bytes.
     """
-    import zstandard
-
-    position, blocks = 0, 0
+    start, blocks = 0, 0
     view = memoryview(data)
-    while position < len(view):
-        head = view[position : position + _ZSTD_HEADER_BYTES]
+    while start < len(view):
+        head = view[start : start + _ZSTD_HEADER_BYTES]
+        position, last = start, True
         if int.from_bytes(head[:4], "little") in _SKIPPABLE:
-            position += 8 + int.from_bytes(head[4:8], "little")
-            if len(head) < 8 or position > len(view):
-                raise CorruptRecordError("zstd frame is cut short")
-            continue
-        if position == 0:
+            position += 8 + (int.from_bytes(head[4:8], "little") if len(head) >= 8 else len(view))
+        else:
             _ensure_begins(head, _ZSTD_MAGIC, "zstd data does not begin as a frame")
-        parameters = zstandard.get_frame_parameters(head)
-        if parameters.dict_id:
-            raise CorruptRecordError(f"the zstd frame needs dictionary {parameters.dict_id}, and Kafka has none")
-        position += zstandard.frame_header_size(head)
-        last = False
-        while not last:
+            position += _zstd_header_size(head)
+            last = False
+        while not last and position + 3 <= len(view):
             header = int.from_bytes(view[position : position + 3], "little")
-            if position + 3 > len(view):
-                break
             last = bool(header & 1)
             position += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
             blocks += 1
             if blocks % _MOST_BLOCKS == 0:
-                yield b""
-        if parameters.has_checksum:
-            position += 4
+                yield view[:0]
+            if last and head[4] & _ZSTD_CHECKSUM:
+                position += 4
         if not last or position > len(view):
             raise CorruptRecordError("zstd frame is cut short")
+        yield view[start:position]
+        start = position
 
 
+def _zstd_header_size(head: memoryview) -> int:
+    """Returns the bytes of a frame's header: magic, a descriptor (bits 0-1 size of the dictionary's id, 2 checksum, 5
+    no window, 6-7 size of the content's size), window, dictionary, content size. Raises CorruptRecordError.
+    """
+    descriptor = head[4] if len(head) > 4 else 0
+    has_window = not descriptor & 0x20
+    start = 5 + has_window
+    end = start + (0, 1, 2, 4)[descriptor & 3]
+    dictionary = int.from_bytes(head[start:end], "little")
+    if dictionary:
+        raise CorruptRecordError(f"the zstd frame needs dictionary {dictionary}, and Kafka has none")
+    return end + (not has_window, 2, 4, 8)[descriptor >> 6]
+
+
+_ZSTD_CHECKSUM = 0x04
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_HEADER_BYTES = 18
 """The largest header of a frame."""
@@ -586,4 +581,3 @@ _DECOMPRESSORS: dict[CompressionType, _Decompressor] = {
     CompressionType.LZ4: _decompress_lz4,
     CompressionType.ZSTD: _decompress_zstd,
 }
-_AT_ONCE = _DECOMPRESSORS | {CompressionType.ZSTD: _decompress_zstd_at_once}

@@ -258,7 +258,7 @@ def quick_look(where: list[str]) -> object:
 
 HEAVY = {
     "numpy", "pyarrow", "asyncio", "pyspark", "confluent_kafka", "fastavro", "google", "jsonschema", "msgspec",
-    "core.broker", "core.spark", "lz4", "snappy", "zstandard", "http", "tomllib",
+    "core.broker", "core.spark", "lz4", "snappy", "backports", "http", "tomllib",
 }  # fmt: skip
 
 

@@ -100,7 +100,7 @@ REFUSED_FRAMES = {
     "gzip, cut in the second member": (CompressionType.GZIP, GZIPPED + GZIPPED[:30], "gzip data is cut short"),
     "gzip, zlib's": (CompressionType.GZIP, zlib.compress(TEXT), "gzip data does not begin.* is zlib's format"),
     "gzip, nothing": (CompressionType.GZIP, b"nonsense", "gzip data does not begin.* is no format that Kafka knows"),
-    "zstd, junk after it": (CompressionType.ZSTD, ZSTD_FRAME + b"junk", "Unknown frame descriptor"),
+    "zstd, junk after it": (CompressionType.ZSTD, ZSTD_FRAME + b"junk", "does not begin as a frame: 6a756e6b"),
     "zstd, cut in the second": (CompressionType.ZSTD, ZSTD_FRAME + ZSTD_FRAME[:-1], "zstd frame is cut short"),
     "zstd, cut in a skippable": (CompressionType.ZSTD, ZSTD_FRAME + SKIPPABLE[:-1], "zstd frame is cut short"),
     "zstd, a dictionary": (CompressionType.ZSTD, ZSTD_WITH_DICTIONARY, f"needs dictionary {DICTIONARY}"),
