@@ -12,6 +12,8 @@ from textual.widgets import Footer
 from cli.inspect.records_screen import RecordsScreen
 from cli.inspect.topic_records_screen import TopicRecordsScreen
 from core.common.topic_partition import TopicPartition
+from core.pipeline.session import Session
+from plog.testing import running_broker
 from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, with_loop
 from tests.support.golden import SAMPLE_DATA
 from tests.support.server import call_plog
@@ -221,3 +223,32 @@ async def test_every_screen_has_a_bottom_line_of_80_columns(directory: Path) -> 
             if pilot.app.screen.query(Footer):
                 footer = pilot.app.screen.query_one(Footer)
                 assert footer.virtual_size.width <= 80, pilot.app.screen
+
+
+@pytest.mark.longer
+@with_loop
+async def test_all_partitions_of_a_server(tmp_path: Path) -> None:
+    lines = [json.dumps({"key": f"k{n % 20}", "value": str(n), "timestamp": 1000 * n}) for n in range(1000)]
+    with running_broker() as broker:
+        broker.create_topic("t", 5, retention_ms="-1")
+        place = ["--bootstrap-server", broker.bootstrap_servers]
+        done = call_plog("produce", "t", "--format", "envelope", "--partitioner", "murmur2", *place,
+                         stdin="\n".join(lines).encode())  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        session = Session(directory=tmp_path, find_named_server=lambda: broker.bootstrap_servers)
+        async with inspecting("t", session=session) as pilot:
+            await press(pilot, "a")
+            screen = pilot.app.screen
+            assert isinstance(screen, TopicRecordsScreen)
+            view = screen.view
+            await press(pilot, "end", *["pageup"] * 20)
+            shown = [int(row.value or b"") for row, *_ in view.items]
+            assert shown == list(range(shown[0], 1000))
+            assert shown[0] < 700
+            await press(pilot, "home", "colon")
+            await type_text(pilot, "key=k7")
+            assert view.item is not None
+            assert view.item.row.value == b"7"
+            await press(pilot, "slash")
+            await type_text(pilot, 'key == "k3"')
+            assert [row.value for row, *_ in view.items] == [str(n).encode() for n in range(3, 1000, 20)]
