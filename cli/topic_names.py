@@ -12,7 +12,7 @@ from cli.output import write_rows
 from cli.terminal import say
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.printable import did_you_mean
+from core.common.printable import did_you_mean, printable
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.pipeline.consume_request import ConsumeRequest
 
@@ -113,7 +113,8 @@ def _readers(client: KafkaClient, names: Sequence[str]) -> dict[str, str]:
         return dict.fromkeys(names, f"; its groups are not known: {error.message}")
     told = dict.fromkeys(names, "; no group reads it")
     for name in {one.topic for one in found}:
-        texts = [f"{one.group_id} ({one.state})" for one in found if one.topic == name]
+        # a line break in the id of a group would make it a line of the confirmation
+        texts = [f"{printable(one.group_id, keeps='')} ({one.state})" for one in found if one.topic == name]
         told[name] = f"; read by {', '.join(texts)}"
     return told
 
