@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -95,23 +96,20 @@ def _command_lines(advice: Advice, width: int | None) -> Iterator[str]:
 
 
 def _fields(found: Diagnosis, *, is_brief: bool = False) -> list[tuple[str, str]]:
+    """Returns the lines; the brief ones without what is in parentheses, and with one name of many."""
     most = 1 if is_brief else _MOST_NAMES
-    beside = [f"{count} {what.partition(' (')[0] if is_brief else what}" for what, count in found.beside.items()]
-    if found.unchecked:
-        why = " (Kafka does not start beside such a folder)" if found.kind == "data directory" and not is_brief else ""
-        beside.append(f"no partition's, and not checked: {_names(found.unchecked, most)}{why}")
     texts = [
-        ("path", f"{found.path}: {_kind_text(found)}"),
         ("written by", _writer_text(found)),
         ("served by", _server_text(found)),
         ("holds", _contents_text(found, most)),
-        ("beside", "; ".join(beside)),
+        ("beside", _beside_text(found, most)),
         ("read", _partial_text(found)),
         ("verify", _verify_text(found)),
         ("gaps", _gaps_text(found)),
         ("stats", _stats_text(found)),
     ]
-    return [(name, text) for name, text in texts if text]
+    shown = [(name, re.sub(r" \([^)]*\)", "", text) if is_brief else text) for name, text in texts if text]
+    return [("path", f"{found.path}: {_kind_text(found)}"), *shown]
 
 
 def _kind_text(found: Diagnosis) -> str:
@@ -168,6 +166,14 @@ def _contents_text(found: Diagnosis, most: int) -> str:
     return "; ".join(texts)
 
 
+def _beside_text(found: Diagnosis, most: int) -> str:
+    texts = [f"{count} {what}" for what, count in found.beside.items()]
+    if found.unchecked:
+        why = " (Kafka does not start beside such a folder)" if found.kind == "data directory" else ""
+        texts.insert(0, f"no partition's, and not checked: {_names(found.unchecked, most)}{why}")
+    return _names(texts, most if most < _MOST_NAMES else len(texts), "; ")
+
+
 def _partial_text(found: Diagnosis) -> str:
     from cli.progress import size_text
 
@@ -218,6 +224,6 @@ def _counted(count: int, what: str, plural: str = "s") -> str:
     return f"{count:,} {what}{'' if count == 1 else plural}"
 
 
-def _names(names: list[str], most: int) -> str:
+def _names(names: list[str], most: int, glue: str = ", ") -> str:
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return glue.join(names[:most]) + more

@@ -30,7 +30,6 @@ from core.files.checkpoint_file import (
 )
 from core.files.directory_lock import find_lock_holder
 from core.files.file_names import (
-    BOOTSTRAP_CHECKPOINT,
     CLEANED_SUFFIX,
     CLUSTER_METADATA_TOPIC,
     DELETED_SUFFIX,
@@ -162,8 +161,6 @@ def _ends_in_zeros(log: Path) -> bool:
 def _is_anothers(entry: os.DirEntry[str]) -> bool:
     """Says whether a file beside partitions only ends like a file of Kafka's: `serve.log` is no segment."""
     path = Path(entry.path)
-    if entry.name == BOOTSTRAP_CHECKPOINT:
-        return False
     if entry.name == _BOOTSTRAP_CHECKPOINT:
         return False
     return kind_of(path) is not None and not is_named_by_kafka(path) and not is_folder(entry)
