@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,47 @@ def test_the_commands_work(installed: Installed, tmp_path: Path) -> None:
     installed.run("plog", "verify", str(tmp_path / "data"))
     assert b"offset" in installed.run("plog", "dump-segment", str(GOLDEN / "binary")).stdout
     assert installed.run("plog", "--version").stdout.split()[-1] == installed.wheel.name.split("-")[1].encode()
+
+
+@pytest.fixture
+def lean(installed: Installed) -> Iterator[Installed]:
+    """Without pyarrow, as `pip install plog-kafka` is."""
+    hidden = installed.site_packages / "without_pyarrow.pth"
+    hidden.write_text("import sys; sys.modules['pyarrow'] = None\n")
+    yield installed
+    hidden.unlink()
+
+
+def test_a_lean_install_does_all_but_arrow_parquet_and_spark(lean: Installed, tmp_path: Path) -> None:
+    lean.run("python", "-c", "import pyarrow", expect=1)
+    data = ["--data-dir", str(tmp_path / "data")]
+    lean.run("plog", "topic", "create", "t", "--partitions", "2", *data)
+    lean.run(
+        "plog", "produce", "t", "--key-separator", "=", "--compression", "zstd", *data, stdin=b"a=1\nb=2\nc=\xff\n"
+    )
+    lean.run("plog", "produce", "j", "--value-format", "json", "--key-field", "k", *data, stdin=b'{"k": "x", "n": 7}\n')
+    envelopes = lean.run("plog", "consume", "t", "--merge", "--format", "envelope", *data).stdout
+    lean.run("plog", "produce", "again", "--format", "envelope", "--partition", "0", *data, stdin=envelopes)
+    lean.run("plog", "produce", "again", "--template", "%k->%s\\n", "--partition", "0", *data, stdin=b"d->4\n")
+    shown = lean.run("plog", "consume", "again", "--format", "%k %s{hex} %T{strftime[%Y]}\\n", *data).stdout
+    assert re.fullmatch(rb"a 31 (\d{4})\nb 32 \1\nc ff \1\nd 34 \1\n", shown)
+    for options in (["--filter", '.n == 7 and key ~ "^[x-z]$"'], ["--grep", "n.: [0-9]"], ["--group", "g"]):
+        assert lean.run("plog", "consume", "j", *options, *data).stdout == b'{"k": "x", "n": 7}\n'
+    assert b"g" in lean.run("plog", "group", "list", *data).stdout
+    assert lean.run("plog", "consume", "j", "--format", "csv", *data).stdout
+    assert b"x" in lean.run("plog", "dump-segment", str(tmp_path / "data" / "j-0"), "--print-data-log").stdout
+    lean.run("plog", "verify", str(tmp_path / "data"), "--deep")
+    lean.run("plog", "recover", str(tmp_path / "data"))
+    for command, extra in (
+        (["consume", "t", *data, "--format", "parquet", "--out", "o"], b"arrow"),
+        (["consume", "t", *data, "--format", "arrow"], b"arrow"),
+        (["dump-segment", str(tmp_path / "data" / "j-0"), "--format", "arrow"], b"arrow"),
+        (["spark-replay", "t", *data, "--to", "parquet:o"], b"spark"),
+    ):
+        said = lean.run("plog", *command, expect=2).stderr
+        assert b"needs the package pyarrow\nhint: pip install 'plog-kafka[%b]'" % extra in said
+    for file in ("test_application.py", "test_testing.py"):
+        lean.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{file}")
 
 
 @pytest.mark.java

@@ -8,9 +8,11 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from core import VERSION
 from tests.support.installed import build_packages
@@ -80,6 +82,22 @@ def test_a_plaintext_client_starts_without_what_it_does_not_need() -> None:
     code = f"import sys, {modules}; print(*sorted({unwanted} & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.split() == []
+
+
+def test_a_plain_install_is_small() -> None:
+    """docs/dependencies.md says what each package weighs."""
+    sizes = {"plog-kafka": 16_000_000}  # with what Python compiles of it; here it is the repository itself
+    waiting = [*PROJECT["dependencies"]]
+    while waiting:
+        wanted = Requirement(waiting.pop())
+        if wanted.name not in sizes and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+            found = distribution(wanted.name)
+            files = (Path(str(file.locate())) for file in found.files or ())
+            sizes[wanted.name] = sum(path.stat().st_size for path in files if path.exists())
+            waiting += found.requires or ()
+    assert {"numpy", "lz4"} <= sizes.keys()
+    assert not {"pyarrow", "pyspark", "zstandard", "textual"} & sizes.keys()
+    assert sum(sizes.values()) < 134_000_000, sizes
 
 
 def test_only_arrow_parquet_and_spark_need_pyarrow() -> None:

@@ -62,8 +62,8 @@ class Installed:
         subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, capture_output=True)
         # What plog needs is here already. The repository itself is not found through this file: Python does not follow
         # the .pth files of a folder that a .pth file names.
-        site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
-        (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+        self.site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
+        (self.site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
         self.run("python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(self.wheel), cwd=folder)
         self._write_application()
 
