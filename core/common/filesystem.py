@@ -225,6 +225,19 @@ def sync_all(fd: int) -> None:
     os.fsync(fd)
 
 
+def scan_growing(directory: Path | str) -> list[os.DirEntry[str]]:
+    """Lists a folder to which somebody may be adding segments. The system hands out a large folder in parts, so that a
+    listing may have a segment and lack one before it, which was made meanwhile. So the folder is listed twice, and what
+    comes before the newest of the first listing is taken from the second, too. Raises OSError.
+    """
+    found = {entry.name: entry for entry in os.scandir(directory)}
+    newest = max((name for name in found if name[:20].isdecimal()), default="")
+    for entry in os.scandir(directory):
+        if entry.name < newest:
+            found.setdefault(entry.name, entry)
+    return list(found.values())
+
+
 def open_regular(path: Path | str, flags: int) -> int:
     """Opens a regular file. Raises the system's OSError, and an OSError at once for any other file: a pipe would block
     until somebody opens its other end.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.common.errors import PlogError
-from core.common.filesystem import Buffer, File, FileSystem, open_regular
+from core.common.filesystem import Buffer, File, FileSystem, open_regular, scan_growing
 from core.common.path_alias import PathAlias
 
 
@@ -129,7 +129,7 @@ def link_tree(
     files are no log's. Raises OSError if the directory itself can't be read. A file that can't be opened is left out,
     and `on_unreadable` is called; an unreadable folder is one in the shadow as well.
     """
-    for entry in os.scandir(directory.absolute()):
+    for entry in scan_growing(directory.absolute()):
         if is_left_out(entry.name):
             continue
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import UnreadableFileError, UsageError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import FileSystem, scan_growing
 from core.common.salvaging_file import is_of_the_file, unreadable_error
 from core.common.topic_partition import TopicPartition, random_uuid
 
@@ -90,7 +90,7 @@ def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
     `find_unreadable_files` returns those.
     """
     found = []
-    for entry in os.scandir(directory):
+    for entry in scan_growing(directory):
         parsed = parse_offset_file_name(entry.name) if entry.name.endswith(suffix) else None
         if parsed and parsed[1] == suffix and is_file(entry):
             found.append((parsed[0], Path(entry.path)))
@@ -148,7 +148,7 @@ def find_unreadable_files(
     known segments of unknown contents. Without `opens_all` only entries that are no regular files.
     """
     found = []
-    for entry in os.scandir(directory):
+    for entry in scan_growing(directory):
         parsed = parse_offset_file_name(entry.name)
         if parsed is None or parsed[1] != LOG_SUFFIX or (not opens_all and is_file(entry)):
             continue

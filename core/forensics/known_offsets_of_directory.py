@@ -24,7 +24,6 @@ not believed then:
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.common.errors import AccessError, CorruptRecordError
+from core.common.filesystem import scan_growing
 from core.common.salvaging_file import read_small_file, read_small_text
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, parse_leader_epochs, read_offset_checkpoint
@@ -128,7 +128,7 @@ class KnownOffsetsOfDirectory:
         """
         partition = partition or locate_partition(directory)[0]
         offsets: dict[str, set[int]] = {}
-        entries = list(os.scandir(directory))
+        entries = scan_growing(directory)
         names = {entry.name for entry in entries}
         for entry in entries:
             parsed = parse_offset_file_name(entry.name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
-from core.common.filesystem import access_error
+from core.common.filesystem import access_error, scan_growing
 from core.common.salvaging_file import open_salvaging, read_small_text, unreadable_error
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.files.checkpoint_file import (
@@ -242,7 +242,7 @@ def nothing_there(path: Path) -> AccessError:
 
 def _entries(path: Path) -> list[os.DirEntry[str]]:
     try:
-        return sorted(os.scandir(path), key=lambda entry: entry.name)
+        return sorted(scan_growing(path), key=lambda entry: entry.name)
     except OSError as error:
         raise access_error(error, path, "read") from error
 

@@ -7,6 +7,7 @@ import pytest
 
 from core.common import shadow_filesystem
 from core.common.shadow_filesystem import link_tree, temporary_shadow
+from core.files.file_names import find_offset_files
 
 
 @pytest.fixture
@@ -65,3 +66,27 @@ def test_what_cant_be_opened_is_left_out_and_told(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in shadow.iterdir()) == ["a.log", "link"]
     assert (shadow / "a.log").readlink() == directory / "a.log"
     assert sorted(told) == ["dangling", "folder", "itself", "pipe"]
+
+
+def test_segments_that_come_while_a_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large folder is listed in parts: the first listing has segment 30 and lacks 20, which was made before it."""
+    directory, shadow = tmp_path / "t-0", tmp_path / "shadow"
+    directory.mkdir()
+    shadow.mkdir()
+    for offset in (0, 10, 20, 30, 40):
+        (directory / f"{offset:020d}.log").touch()
+    (directory / "leader-epoch-checkpoint").touch()
+    late, scandir = [{20, 40}], os.scandir
+
+    def scan(path: Path) -> list[os.DirEntry[str]]:
+        hidden = {f"{offset:020d}.log" for offset in (late.pop() if late else ())}
+        return [entry for entry in scandir(path) if entry.name not in hidden]
+
+    monkeypatch.setattr(os, "scandir", scan)
+    link_tree(directory, shadow, depth=0)
+    monkeypatch.undo()
+    names = sorted(entry.name for entry in shadow.iterdir())
+    assert names == [f"{offset:020d}.log" for offset in (0, 10, 20, 30)] + ["leader-epoch-checkpoint"]
+    late.append({20, 40})
+    monkeypatch.setattr(os, "scandir", scan)
+    assert [offset for offset, _ in find_offset_files(directory, ".log")] == [0, 10, 20, 30]
