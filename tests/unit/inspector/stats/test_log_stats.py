@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.stats_html import stats_html
+from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.inspector.stats import log_stats
 from core.inspector.stats.log_stats import Spread, StoredLog, TimeBuckets, collect_stats, find_log, read_stats
 from core.pipeline.stats_account import figures_of
@@ -47,8 +48,8 @@ def test_a_segment_that_retention_takes_meanwhile(tmp_path: Path, monkeypatch: p
         append(log, make_batch(b"x" * 50))
     find = log_stats.find_log
 
-    def find_and_delete(path: Path) -> StoredLog:
-        found = find(path)
+    def find_and_delete(path: Path, known: KnownOffsetsOfDirectory | None = None) -> StoredLog:
+        found = find(path, known)
         if len(log.segments) > 1:
             log.delete_oldest([log.segments.first])
         return found
