@@ -167,7 +167,8 @@ def _contents_text(found: Diagnosis, most: int) -> str:
 
 
 def _beside_text(found: Diagnosis, most: int) -> str:
-    texts = [f"{count} {what}" for what, count in found.beside.items()]
+    kinds = [(what.partition(" "), count) for what, count in found.beside.items()]
+    texts = [f"{_counted(count, noun)} {names}" for (noun, _, names), count in kinds]
     if found.unchecked:
         why = " (Kafka does not start beside such a folder)" if found.kind == "data directory" else ""
         texts.insert(0, f"no partition's, and not checked: {_names(found.unchecked, most)}{why}")

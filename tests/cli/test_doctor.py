@@ -237,7 +237,10 @@ def test_what_fills_the_disk(tmp_path: Path) -> None:
     directory = of_kafka(tmp_path / "d", "nulls", "multisegment", "binary")
     name = f"gone-0.{'0' * 32}-delete"
     shutil.copytree(GOLDEN / "binary", directory / name)
-    (directory / "nulls-0" / "00000000000000000000.log.deleted").write_bytes(b"x")
+    for old in ("log", "index"):
+        (directory / "nulls-0" / f"00000000000000000000.{old}.deleted").write_bytes(b"x")
+    assert b"1 folder *-delete" in ok("doctor", str(directory))
+    assert b"2 files *.deleted" in ok("doctor", str(directory))
     found = diagnosis(directory)
     assert next(iter(found["topic_bytes"])) == "multisegment"
     assert sorted(what.partition(" (")[0] for what in found["beside"]) == ["file *.deleted", "folder *-delete"]

@@ -389,7 +389,7 @@ class _Look:
                     for part, why in _LEFT_BEHIND.items():
                         if part in entry.name:
                             counts[f"file *{part}{'*' * part.endswith('-')} ({why})"] += 1
-        self.found.beside = dict(counts)
+        self.found.beside = dict(sorted(counts.items()))
         self.found.unchecked = [path.name for path in find_unchecked(self.path)]
 
 
