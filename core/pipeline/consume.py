@@ -90,8 +90,10 @@ class _FileSink:
         self._sink = sink
         self._grows = grows
         self._say = say
+        self._has_records = False
 
     def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
+        self._has_records = True
         self._sink.write(page, order)
         if self._grows:
             self._file.put_in_place()
@@ -102,6 +104,9 @@ class _FileSink:
         except (OSError, PlogError):  # the last records may have no place in it
             self._file.discard()  # nobody can read it without its end
             raise
+        if not (is_whole or self._has_records):
+            self._file.discard()  # a Parquet or Arrow file without records has its columns
+            return
         kept = self._file.end(is_whole=is_whole)
         if kept is not None:
             self._say(f"the records so far are in {kept}")

@@ -217,6 +217,13 @@ def test_a_parquet_file_that_is_not_whole_has_another_name(tmp_path: Path) -> No
     assert b"the records so far are in" in done.stderr
 
 
+def test_a_parquet_file_is_not_kept_if_no_record_came(tmp_path: Path) -> None:
+    options = ["--format", "parquet", "--out", str(tmp_path / "out.parquet"), "--bootstrap-server", "127.0.0.1:1"]
+    done = call_plog("consume", "t", *options)
+    assert (done.returncode, list(tmp_path.iterdir())) == (3, [])
+    assert b"the records so far" not in done.stderr
+
+
 @pytest.mark.longer
 def test_a_follower_that_is_stopped_leaves_a_whole_file(where: list[str], tmp_path: Path) -> None:
     path = tmp_path / "out.arrow"
