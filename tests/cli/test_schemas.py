@@ -199,7 +199,7 @@ def test_what_is_wrong_is_said(registry: SchemaRegistryServer, client: SchemaReg
     assert b"t-0 offset 0: its value is not of schema 7, which it names: " in short.stderr
     away = call_plog("consume", "t", "--schema-registry", "http://127.0.0.1:1", *where)
     assert away.returncode == 3
-    assert b"the Schema Registry does not answer" in away.stderr
+    assert b"http://127.0.0.1:1: the Schema Registry does not answer: " in away.stderr
 
 
 RECORD = json.dumps({"type": "record", "name": "U", "fields": [{"name": "c", "type": "string"}]})

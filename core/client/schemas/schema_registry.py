@@ -587,7 +587,9 @@ class SchemaRegistry:
             raise self._silent(f"{str(error) or type(error).__name__:.{_MOST_TEXT}}") from error
 
     def _silent(self, how: str) -> AccessError:
-        return AccessError(f"the Schema Registry does not answer: {how}", where=self._url, hint="--schema-registry URL")
+        return AccessError(
+            f"{self._url}: the Schema Registry does not answer: {how}", where=self._url, hint="--schema-registry URL"
+        )
 
     def _stranger(self, how: str) -> AccessError:
         return AccessError(
