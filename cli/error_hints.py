@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from core.common import filesystem
@@ -23,6 +24,11 @@ _INSTANCE = (
 )
 _FENCED = "another producer began with this transactional id: give each its own; plog transaction list names them"
 _SEQUENCE = "the broker has lost or forgotten what this producer wrote: start it again; plog verify looks at the files"
+
+_KEYLESS = (
+    "give each record a key: --key-separator S, --key-field F, --key K, or --format envelope (plog help produce); "
+    "--seed takes envelopes"
+)
 
 HINTS: Mapping[ErrorCode, str] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "plog topic describe TOPIC shows the offsets that there are",
@@ -58,5 +64,7 @@ HINTS: Mapping[ErrorCode, str] = {
 
 
 def find_hint(error: KafkaError) -> str | None:
+    if error.code is ErrorCode.INVALID_RECORD and re.search("compacted topic.* without (a )?key", error.message, re.I):
+        return _KEYLESS
     is_of_disk = error.code is ErrorCode.KAFKA_STORAGE_ERROR
     return (filesystem.find_hint(error.message) if is_of_disk else None) or HINTS.get(error.code)

@@ -203,7 +203,8 @@ def _not_json(row: int, error: ValueError) -> BadLineError:
 
 def _field(fields: dict[str, Any], name: str, row: int) -> Any:  # whatever JSON may hold
     if name not in fields:
-        raise BadLineError(row, f"no field {name!r}, expected one (null if there is no key)")
+        at_top = ": only fields at the top of the line can be named" if name.partition(".")[0] in fields else ""
+        raise BadLineError(row, f"no field {name!r}, expected one (null if there is no key){at_top}")
     return fields[name]
 
 

@@ -90,6 +90,7 @@ def test_a_wrong_line_stops_what_comes_after_it_and_nothing_before_it(where: lis
         (["--key-field", "k"], b'{"k": "a"}\n{"k": "b"}\n{"k": \n{"k": "d"}\n', "line 3: not JSON", 2),
         (["--key-field", "k"], b'{"k": null}\n{"k": "b"}\n{"other": 1}\n', "line 3: no field 'k'", 2),
         (["--timestamp-field", "at"], b'{"a": 1}\n', "line 1: no field 'at'", 0),
+        (["--key-field", "a.b"], b'{"a": {"b": 1}}\n', ": only fields at the top of the line can be named", 0),
         (["--timestamp-field", "at"], b'{"at": true}\n', "line 1: field 'at' is true", 0),
     ):
         assert problem in refused("produce", "t", *options, *where, stdin=lines, code=1)
@@ -102,6 +103,12 @@ def test_a_wrong_line_stops_what_comes_after_it_and_nothing_before_it(where: lis
     assert values(where) == [*written, b"1", b'{"a": "1", "b": "2\\n"}']
     keys = call_plog("consume", "t", "--format", "%K %k\n", *where).stdout.splitlines()
     assert keys == [b"1 a", b"1 b", b"-1 ", b"1 b", b"1 a", b"-1 "], "null is a null key"
+
+
+def test_a_compacted_topic_wants_keys(where: list[str]) -> None:
+    ok("topic", "create", "compacted", "--set", "cleanup.policy=compact", *where)
+    told = refused("produce", "compacted", *where, stdin=b"a\n", code=1)
+    assert "hint: give each record a key: --key-separator S, " in told
 
 
 def test_an_envelope_that_is_none(where: list[str]) -> None:
