@@ -357,6 +357,8 @@ def line_of_tool(words: Sequence[str], commands: Sequence[str]) -> str | None:
     """Returns plog's command for `plog TOOL ..`, a line of another tool; None without one."""
     tool, *rest = words
     name = tool.removesuffix(".sh").removeprefix("kafka-")
+    if name == "run-class" and rest:
+        name, *rest = _CLASSES.get(rest[0].rpartition(".")[2], name), *rest[1:]
     if tool in ("kcat", "kafkacat"):
         return kcat_line(rest)
     if tool == "rpk" and rest[:1] and rest[0] in commands:
@@ -376,6 +378,14 @@ def line_of_command(path: str, words: Sequence[str]) -> str | None:
 # --- Kafka's tools
 
 _ACTIONS = {"topics": "topic", "consumer-groups": "group", "configs": "config"}
+_CLASSES = {
+    "GetOffsetShell": "get-offsets",
+    "DumpLogSegments": "dump-log",
+    "TopicCommand": "topics",
+    "ConsumerGroupCommand": "consumer-groups",
+    "ConfigCommand": "configs",
+}
+"""Classes that people start by kafka-run-class, without their packages -> the tools."""
 _PROPERTIES = ("--property", "--formatter-property", "--reader-property")
 _NEEDLESS_FLAGS = ("--new-consumer", "--all-topic-partitions")
 
@@ -385,6 +395,8 @@ def kafka_line(tool: str, words: Sequence[str]) -> str | None:
     if not words:
         return None
     rest = [word for word in words if word not in _NEEDLESS_FLAGS]
+    if tool != "console-consumer" and _take(rest, "--zookeeper") is not None:  # before Kafka 3.0 the tools asked it
+        rest += ["--bootstrap-server", "HOST:PORT"]
     try:
         if tool in _ACTIONS:
             action = next(word for word in rest if re.fullmatch(r"--[a-z-]+", word) and word in _ACTION_NAMES)
