@@ -362,7 +362,8 @@ def line_of_tool(words: Sequence[str], commands: Sequence[str]) -> str | None:
     if tool in ("kcat", "kafkacat"):
         return kcat_line(rest)
     if tool == "rpk" and rest[:1] and rest[0] in commands:
-        return f"plog {shlex.join(rest)}"
+        is_of_records = rest[0] == "topic" and rest[1:2] in (["consume"], ["produce"])
+        return f"plog {shlex.join(rest[is_of_records:])}"
     return kafka_line(name, rest)
 
 

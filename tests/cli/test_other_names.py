@@ -260,6 +260,7 @@ def test_a_dump_is_one_list_of_json() -> None:
         ("zookeeper-shell h:1", "no such command 'zookeeper-shell'", "--zookeeper HOST:PORT"),
         ("connect-standalone.sh a", "no such command 'connect-standalone.sh'", "plog runs no connectors"),
         ("rpk topic list", "no such command 'rpk'", "plog topic list\n"),
+        ("rpk topic consume t -n 1", "no such command 'rpk'", "plog consume t -n 1\n"),
         ("rpk container start", "no such command 'rpk'", "plog cluster"),
         ("topic list --format json", "plog topic list has no --format", "did you mean --output?"),
         ("topic --create --topic t --partitions 3", "has no --create", "plog topic create --topic t --partitions 3\n"),
