@@ -134,6 +134,7 @@ def test_json_schema(registry: SchemaRegistryServer, client: SchemaRegistryClien
     assert b"line 1: not of schema 1: $.n: 'x' is not of type 'integer'" in bad.stderr
 
 
+@pytest.mark.longer
 def test_protobuf(registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str]) -> None:
     """Bytes by hand, by Protobuf's encoding: field 1 is a string, 2 a zigzag varint, 3 a message."""
     client.register_schema("leg", Schema(LEG_PROTO, "PROTOBUF"))
@@ -348,6 +349,7 @@ TAGGED = b'{"n": {"int": 5}, "amount": {"bytes": 12.30}, "at": 1723542120000}\n'
 PLAIN = b'{"n": 5, "amount": 12.30, "at": "2024-08-13T09:42:00.000Z"}\n'
 
 
+@pytest.mark.longer
 def test_people_see_plain_and_pipes_are_exact(
     registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

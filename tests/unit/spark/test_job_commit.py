@@ -28,6 +28,11 @@ from tests.support.topic_reader import read_topic
 from tests.support.waiting import wait_until
 
 TASKS = 3
+KINDS = [
+    pytest.param(0, id="job", marks=pytest.mark.longer),
+    pytest.param(1, id="named"),
+    pytest.param(2, id="stream", marks=pytest.mark.longer),
+]
 EACH = 10
 WHOLE = sorted(f"task{task}-{n}" for task in range(TASKS) for n in range(EACH))
 
@@ -99,7 +104,7 @@ def jobs(topic: str) -> list[Job]:
     ]
 
 
-@pytest.mark.parametrize("kind", [0, 1, 2], ids=["job", "named", "stream"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("moment", ["before", "between"])
 def test_an_attempt_that_comes_late_changes_nothing(
     broker: RunningBroker,
@@ -147,7 +152,7 @@ def test_an_attempt_that_has_looked_when_the_job_is_closed_writes_nothing(
     ensure_counts(broker, topic, client, WHOLE)
 
 
-@pytest.mark.parametrize("kind", [0, 1, 2], ids=["job", "named", "stream"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_transaction_that_has_ended_before_its_job_leaves_nothing(
     broker: RunningBroker, topic: str, client: KafkaClient, connect: Callable[[], KafkaClient], kind: int
 ) -> None:
@@ -161,7 +166,7 @@ def test_a_transaction_that_has_ended_before_its_job_leaves_nothing(
     ensure_counts(broker, topic, client, [])
 
 
-@pytest.mark.parametrize("kind", [0, 1, 2], ids=["job", "named", "stream"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_job_that_fails_leaves_nothing_open(
     broker: RunningBroker, topic: str, client: KafkaClient, connect: Callable[[], KafkaClient], kind: int
 ) -> None:
@@ -186,7 +191,7 @@ def dies_after(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_commit, "end_transaction", maybe_end)
 
 
-@pytest.mark.parametrize("ended", range(TASKS + 1))
+@pytest.mark.parametrize("ended", [0, TASKS, *(pytest.param(one, marks=pytest.mark.longer) for one in range(1, TASKS))])
 @pytest.mark.parametrize("kind", ["named", "stream"])
 def test_a_driver_that_dies_among_its_commits_is_completed(
     broker: RunningBroker, topic: str, client: KafkaClient, connect: Callable[[], KafkaClient], kind: str, ended: int

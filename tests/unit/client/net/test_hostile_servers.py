@@ -159,6 +159,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
 
 @for_each("protocol, mechanism", [*(("PLAINTEXT", one) for one in STAGES), ("TLS", "PLAIN")])
 @for_each("answer", ANSWERS)
+@pytest.mark.longer
 def test_an_answer_of_sasl(answer: str, mechanism: str, protocol: str, contexts: Contexts) -> None:
     ensure_survived(answer, mechanism, *contexts[protocol])
 
