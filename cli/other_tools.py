@@ -99,7 +99,6 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "--skip-message-on-error": "did you mean --no-exit-on-error?",
     },
     "group describe": {
-        "--all-groups": "plog group list --output csv names them; plog group describe takes several",
         "--state": "the line above the table says it",
         "--verbose": "did you mean --members?",
     },

@@ -136,7 +136,10 @@ def _are_groups(topic: str) -> bool:
 
 @command(app)
 def describe(
-    groups: GroupsArgument,
+    groups: Annotated[
+        list[str] | None, Argument("Which groups.", metavar="[GROUP...]", completes="group", show_default=False)
+    ] = None,
+    all_groups: Annotated[bool, Option("All groups.")] = False,
     members: Annotated[bool, Option("Show the members, and what each of them reads.")] = False,
     watch: Annotated[
         float | None,
@@ -150,7 +153,13 @@ def describe(
     \b
     Example:
       plog group describe etl --output json
+      plog group describe --all-groups
     """
+    if bool(groups) == all_groups:
+        raise UsageError(
+            "a GROUP and --all-groups do not go together" if groups else "Missing argument 'GROUP...'.",
+            hint="plog group list names the groups; --all-groups shows all",
+        )
     from core.client.admin.group_admin import GroupAdmin
     from core.client.read.group_offset_reset import find_group_partitions
 
@@ -165,7 +174,7 @@ def describe(
         def look() -> tuple[list[str], list[Row]]:
             headlines: list[str] = []
             rows: list[Row] = []
-            for group_id in groups:
+            for group_id in groups or [one.group_id for one in admin.list_groups()]:
                 group = admin.describe(group_id)
                 headlines.append(_headline(group))
                 if members:

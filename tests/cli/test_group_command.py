@@ -65,6 +65,17 @@ def described(where: list[str], *options: str) -> list[dict[str, object]]:
     return rows
 
 
+def test_all_groups_are_described(topic: list[str]) -> None:
+    for group in ("all-1", "all-2"):
+        ok("consume", "t", "--group", group, "--max-messages", "3", *topic)
+    every = json.loads(ok("group", "describe", "--all-groups", "--output", "json", *topic))
+    named = json.loads(ok("group", "describe", "all-1", "all-2", "--output", "json", *topic))
+    assert [(row["group"], row["lag"]) for row in every if row["group"].startswith("all-")] == [
+        (row["group"], row["lag"]) for row in named
+    ]
+    assert {row["group"] for row in named} == {"all-1", "all-2"}
+
+
 @for_each(
     "mode, expected",
     [
