@@ -341,6 +341,10 @@ def _report_usage(error: Any) -> int:  # typer's ClickException
 
 def _report_our_bug(error: Exception) -> int:
     _show_traceback(error)
+    if isinstance(error, ImportError) and error.name and error.name.split(".")[0] not in ("core", "cli", "plog"):
+        say(f"error: a package of plog's installation is missing or broken: {error}")
+        say("hint: pip install --upgrade --force-reinstall plog-kafka")
+        return AccessError.exit_code
     say(f"error: plog met a bug of its own: {type(error).__name__}: {error}")
     say("hint: run it again as plog --debug ..., and report what it prints")
     return EXIT_OUR_BUG

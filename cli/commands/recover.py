@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -188,7 +189,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
         steps = [step for plan in plans for step in plan.steps if step.action.changes or step.missing]
         summary = f"recovered, {losses_text(steps)}; " if any(step.action.changes for step in steps) else ""
         findings = f"{left} finding{'s' * (left > 1)} left"
-        kept = f"; {_kept_where(plans, root)}" if any(plan.is_needed for plan in plans) else ""
+        kept = f"; {_kept_where(plans, root, path)}" if any(plan.is_needed for plan in plans) else ""
         if shows_more:  # as a batch whose checksum was wrong has a wrong offset, too
             more = "some of which show only now: run the same command again to go on with them"
             say(f"{path}: {summary}{findings}, {more}{kept}")
@@ -199,17 +200,18 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
         return 1
     if any(plan.is_needed for plan in plans):
         done = [step for plan in plans for step in plan.steps if step.action.changes]
-        say(f"{path}: clean; {losses_text(done)}; {_kept_where(plans, root)}")
+        say(f"{path}: clean; {losses_text(done)}; {_kept_where(plans, root, path)}")
     return 0
 
 
-def _kept_where(plans: Sequence[FolderPlan], root: Path) -> str:
+def _kept_where(plans: Sequence[FolderPlan], root: Path, path: Path) -> str:
     """Says where the old files are: recovery also fits the data directory's checkpoints to the mended logs."""
     folders = [plan.directory for plan in plans if plan.is_needed]
     more = f" and {len(folders) - 1} more" * (len(folders) > 1)
     if root not in folders and any(root.glob("*.before-recovery-*")):
         more += f", and in {root}"
-    return f"the files of before are in {folders[0]}{more}, *.before-recovery-*; plog recover --undo takes it back"
+    undo = f"plog recover {shlex.quote(str(path))} --undo"
+    return f"the files of before are in {folders[0]}{more}, *.before-recovery-*; {undo} takes it back"
 
 
 def _undo(path: Path) -> None:

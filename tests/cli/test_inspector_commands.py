@@ -48,7 +48,7 @@ def test_recover_says_where_the_checkpoints_of_before_are(damaged: Path) -> None
     (damaged / "replication-offset-checkpoint").write_text("0\n1\nc_torn_tail 0 40\n")
     told = call_plog("recover", str(damaged), "--fix-bits", "--apply").stderr.decode()
     assert (damaged / "replication-offset-checkpoint.before-recovery-1").read_text() == "0\n1\nc_torn_tail 0 40\n"
-    assert f" and 2 more, and in {damaged}, *.before-recovery-*; plog recover --undo takes it back" in told
+    assert f" and 2 more, and in {damaged}, *.before-recovery-*; plog recover {damaged} --undo takes it back" in told
 
 
 def test_recover_from_plan_to_undo(damaged: Path) -> None:

@@ -585,7 +585,7 @@ def test_what_stays_missing_is_said_beside_what_was_mended(tmp_path: Path) -> No
     told = call_plog("recover", str(tmp_path / "disk"), "--apply").stderr.decode()
     assert re.search(r"disk: recovered, \d records? lost, 114 offsets stay missing; 1 finding left", told), told
     assert f"the files of before are in {tmp_path / 'disk' / 'multisegment-0'}, *" in told
-    assert "plog recover --undo takes it back" in told
+    assert f"plog recover {tmp_path / 'disk'} --undo takes it back" in told
     traced = call_plog("trace", "multisegment@230", "--data-dir", str(tmp_path / "disk")).stdout.decode()
     assert re.search("no record: truncated: ", traced), traced
 

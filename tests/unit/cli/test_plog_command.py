@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import pytest
 import typer
 
+from cli import main
 from cli.plog_command import command, new_app
 from core.common.command_option import Argument, Option
 
@@ -54,3 +56,11 @@ def test_fields_may_be_left_out() -> None:
     assert "hidden" not in dict(names_of(app))
     app(["--offset", "end"], standalone_mode=False)
     assert called == [Where(from_="end")]
+
+
+def test_an_installation_that_lacks_a_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main._report_our_bug(ModuleNotFoundError("No module named 're2'", name="re2")) == 3
+    said = capsys.readouterr().err
+    assert "is missing or broken: No module named 're2'" in said
+    assert "pip install" in said
+    assert main._report_our_bug(ModuleNotFoundError("No module named 'core.x'", name="core.x")) == 4
