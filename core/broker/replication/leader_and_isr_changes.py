@@ -117,8 +117,7 @@ class LeaderAndIsrChanges:
             registration.leader == NO_LEADER or self._find_loss(name, registration) is not None
         ):
             return ErrorCode.KAFKA_STORAGE_ERROR  # no leader, or the same request in the known epoch again
-        topic = self._image.topics.get(name.topic)
-        if self._image.find_name(topic_id) not in (None, name.topic) or (topic and topic.topic_id != topic_id):
+        if self._image.find_name(topic_id) not in (None, name.topic):  # another id of the name is forgotten by now
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if node_id not in registration.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

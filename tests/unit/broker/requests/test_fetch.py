@@ -97,6 +97,7 @@ def test_where_logs_part_ways(broker: SteeredNode) -> None:
     assert found(1, 0) == found(10, 0) == (0, -1, -1), "also just at the end of the epoch"
     assert [found(15, last_epoch) for last_epoch in (0, -1, 1)] == [(0, 0, 10), out_of_range, out_of_range]
     log.leader_epochs.assign(2, 10)
+    assert found(10, 0) == (0, -1, -1), "at the end of an epoch that another follows"
     log.increment_log_start_offset(5)
     assert found(4, 1) == out_of_range
     assert found(5, 1)[2] == 10
