@@ -93,6 +93,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content[len(content) // 2] ^= 8
         log.write_bytes(content)
     (folder / "client.properties").write_text("security.protocol=PLAINTEXT\n")
+    (folder / "order.proto").write_text('syntax = "proto3"; message Line { int32 n = 1; }')
     return folder
 
 
