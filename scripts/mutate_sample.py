@@ -30,8 +30,8 @@ from tests.support.wrong_file import SITE, install
 _LIBRARIES = (
     "_pytest.python", "_pytest.assertion.rewrite", "hypothesis.stateful", "numpy", "pyarrow.parquet", "rich.console",
     "rich.table", "rich.progress", "typer.testing", "asyncio", "uvloop", "confluent_kafka.admin", "textual.app",
-    "textual.pilot",
-    "zstandard", "lz4.frame", "snappy", "isal.igzip", "msgspec", "prometheus_client", "kazoo.client", "kio", "fastavro",
+    "textual.pilot", "backports.zstd", "re2",
+    "lz4.frame", "snappy", "isal.igzip", "msgspec", "prometheus_client", "kazoo.client", "kio", "fastavro",
     "cryptography.x509", "yaml", "jsonschema", "aiohttp.web", "multiprocessing.pool", "unittest.mock", "urllib.request",
 )  # fmt: skip
 """What most tests import."""
