@@ -341,7 +341,8 @@ def _report_usage(error: Any) -> int:  # typer's ClickException
 
 def _report_our_bug(error: Exception) -> int:
     _show_traceback(error)
-    if isinstance(error, ImportError) and error.name and error.name.split(".")[0] not in ("core", "cli", "plog"):
+    ours = {name.partition(".")[0] for name in (__name__, AccessError.__module__)}
+    if isinstance(error, ImportError) and error.name and error.name.partition(".")[0] not in ours:
         say(f"error: a package of plog's installation is missing or broken: {error}")
         say("hint: pip install --upgrade --force-reinstall plog-kafka")
         return AccessError.exit_code
