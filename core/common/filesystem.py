@@ -225,12 +225,18 @@ def sync_all(fd: int) -> None:
     os.fsync(fd)
 
 
+_ENTRIES_OF_ONE_PART = 100
+"""Names of up to 255 bytes, which 32 KB hold: the least that glibc asks for at once."""
+
+
 def scan_growing(directory: Path | str) -> list[os.DirEntry[str]]:
     """Lists a folder to which somebody may be adding segments. The system hands out a large folder in parts, so that a
     listing may have a segment and lack one before it, which was made meanwhile. So the folder is listed twice, and what
     comes before the newest of the first listing is taken from the second, too. Raises OSError.
     """
     found = {entry.name: entry for entry in os.scandir(directory)}
+    if len(found) <= _ENTRIES_OF_ONE_PART:
+        return list(found.values())
     newest = max((name for name in found if name[:20].isdecimal()), default="")
     for entry in os.scandir(directory):
         if entry.name < newest:

@@ -69,24 +69,23 @@ def test_what_cant_be_opened_is_left_out_and_told(tmp_path: Path) -> None:
 
 
 def test_segments_that_come_while_a_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large folder is listed in parts: the first listing has segment 30 and lacks 20, which was made before it."""
+    """A large folder is listed in parts: the first listing has segment 1190 and lacks 600, which was made before it."""
     directory, shadow = tmp_path / "t-0", tmp_path / "shadow"
     directory.mkdir()
     shadow.mkdir()
-    for offset in (0, 10, 20, 30, 40):
-        (directory / f"{offset:020d}.log").touch()
-    (directory / "leader-epoch-checkpoint").touch()
-    late, scandir = [{20, 40}], os.scandir
+    names = [f"{offset:020d}.log" for offset in range(0, 1210, 10)]
+    for name in (*names, "leader-epoch-checkpoint"):
+        (directory / name).touch()
+    late, scandir = [{names[60], names[-1]}], os.scandir
 
     def scan(path: Path) -> list[os.DirEntry[str]]:
-        hidden = {f"{offset:020d}.log" for offset in (late.pop() if late else ())}
+        hidden = late.pop() if late else set()
         return [entry for entry in scandir(path) if entry.name not in hidden]
 
     monkeypatch.setattr(os, "scandir", scan)
     link_tree(directory, shadow, depth=0)
     monkeypatch.undo()
-    names = sorted(entry.name for entry in shadow.iterdir())
-    assert names == [f"{offset:020d}.log" for offset in (0, 10, 20, 30)] + ["leader-epoch-checkpoint"]
-    late.append({20, 40})
+    assert sorted(entry.name for entry in shadow.iterdir()) == [*names[:-1], "leader-epoch-checkpoint"]
+    late.append({names[60], names[-1]})
     monkeypatch.setattr(os, "scandir", scan)
-    assert [offset for offset, _ in find_offset_files(directory, ".log")] == [0, 10, 20, 30]
+    assert [offset for offset, _ in find_offset_files(directory, ".log")] == list(range(0, 1200, 10))
