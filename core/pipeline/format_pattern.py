@@ -219,22 +219,23 @@ _encode_json_lines = msgspec.json.Encoder().encode_lines  # as `encode_bytes`, o
 
 
 def json_strings(texts: ByteStrings) -> ByteStrings:
-    """Returns `encode_bytes` of each; by columns if the bytes are UTF-8 and need no escapes."""
-    quoted, ends = join_parts((b'"', texts, b'"'), len(texts))
-    data = np.frombuffer(quoted, np.uint8)
+    """Returns `encode_bytes` of each; all at once if the bytes are UTF-8 without control characters."""
+    joined = bytes(join_parts((b"\n", texts, b"\n"), len(texts))[0])
     try:
-        text = str(quoted, "utf-8")  # a quote after each: none of them ends within a character
+        joined.isascii() or joined.decode()  # a newline after each: none of them ends within a character
     except UnicodeDecodeError:
         return ByteStrings.of_list(encode_bytes(text).encode() for text in texts.to_pylist())
-    if (data < ord(" ")).any() or (data == ord("\\")).any() or text.count('"') > 2 * len(texts):
+    if np.count_nonzero(np.frombuffer(joined, np.uint8) < ord(" ")) > 2 * len(texts):
         lines = _encode_json_lines([None if one is None else one.decode() for one in texts.to_pylist()])
         return Lines(memoryview(lines), 0).texts  # no newline of theirs is left in them
-    lengths = texts.sizes + len('""')
+    escaped = joined.replace(b"\\", rb"\\").replace(b'"', rb"\"")
+    starts, ends = np.flatnonzero(np.frombuffer(escaped, np.uint8) == ord("\n")).reshape(-1, 2).T
+    quoted, lengths = escaped.replace(b"\n", b'"'), ends - starts + 1
     if not texts.has_nulls:
-        return ByteStrings(quoted, ends - lengths, lengths)
+        return ByteStrings(quoted, starts, lengths)
     is_null = texts.lengths < 0
-    starts = np.where(is_null, len(quoted), ends - lengths)
-    return ByteStrings(bytes(quoted) + b"null", starts, np.where(is_null, len(b"null"), lengths))
+    starts = np.where(is_null, len(quoted), starts)
+    return ByteStrings(quoted + b"null", starts, np.where(is_null, len(b"null"), lengths))
 
 
 _TEXT_WAYS: dict[str, Callable[[bytes], bytes]] = {"hex": lambda text: text.hex().encode(), "base64": base64.b64encode}
