@@ -426,7 +426,6 @@ def _take(rest: list[str], name: str) -> str | None:
 
 
 def _take_properties(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Returns the words without the properties, and these."""
     rest, given = list(words), {}
     for option in _PROPERTIES:
         while (text := _take(rest, option)) is not None:

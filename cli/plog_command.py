@@ -456,7 +456,6 @@ def leaf_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def option_names(command: Any) -> set[str]:
-    """Returns the names that a command's options are declared with."""
     options = (parameter for parameter in command.params if parameter.param_type_name == "option")
     return {name for option in options for name in (*option.opts, *option.secondary_opts)}
 
@@ -478,7 +477,6 @@ def other_names_text(command: Any, path: str) -> str | None:
 
 
 def _path(ctx: Any) -> str:
-    """Returns the command's words without `plog`."""
     return " ".join(ctx.command_path.split(" ")[1:])
 
 

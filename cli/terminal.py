@@ -20,7 +20,6 @@ _EMOJI_SIGN = "\ufe0f"
 
 
 def is_terminal() -> bool:
-    """Returns whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 

@@ -81,7 +81,6 @@ def confirm_deletion(
 
 
 def sum_text(topic: TopicDescription) -> str:
-    """Sums up what the topic holds."""
     from cli.progress import size_text
 
     offsets = sum(p.end_offset - p.start_offset for p in topic.partitions)

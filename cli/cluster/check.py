@@ -86,7 +86,6 @@ def _say_differences(one: ReplicaComparison, clear: object) -> None:
 
 
 def _say_rest(found: Sequence[ReplicaComparison]) -> None:
-    """Reports the replicas that were not compared, each reason once."""
     reasons: dict[tuple[int, str], list[TopicPartition]] = {}
     for one in found:
         for broker, error in one.not_compared.items():

@@ -75,7 +75,6 @@ def features(
 
 
 def _show(place: Place, output: OutputFormat) -> int:
-    """Returns the exit code."""
     from cli.cluster_rows import FEATURE_COLUMNS, feature_rows
     from core.client.admin.cluster_status import describe_cluster
     from core.client.net.kafka_client import KafkaClient

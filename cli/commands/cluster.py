@@ -230,7 +230,6 @@ command(app)(start)
 def _ask_cluster(
     client: KafkaClient, notes: list[str] | None = None, topics: Sequence[str] | None = None
 ) -> tuple[ClusterDescription, list[ReplicatedPartition]]:
-    """Returns the cluster, and the partitions of these topics or of all."""
     from core.client.admin.cluster_status import describe_cluster
     from core.client.cluster_admin.cluster_partitions import read_partitions, with_moves
 

@@ -24,7 +24,6 @@ class InspectApp(InspectHost):
 
     @property
     def _top(self) -> InspectScreen:
-        """The screen of ours on top, below panels."""
         found = next(one for one in reversed(self.screen_stack) if isinstance(one, InspectScreen))
         assert isinstance(found, InspectScreen)
         return found

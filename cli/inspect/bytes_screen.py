@@ -108,7 +108,6 @@ class BytesView(LineView):
         self.refresh()
 
     def show_size(self, size_bytes: int) -> None:
-        """Sets the number of bytes."""
         self.size_bytes = size_bytes
         self.go_to(self.position)
         self.refresh()
@@ -188,7 +187,6 @@ class BytesView(LineView):
         return "]" if before == here and here >= 0 else self.glyphs.column
 
     def _texts(self, start: int, end: int) -> tuple[list[str], list[str]]:
-        """Formats bytes as hex, and as ASCII characters."""
         window = self.window
         pairs, characters = [], []
         for position in range(start, end):
@@ -311,7 +309,6 @@ class BytesView(LineView):
         return column if 0 <= column < size else None
 
     def check_invariants(self) -> None:
-        """Asserts I2."""
         assert 0 <= self.position < max(self.size_bytes, 1)
         assert self.cursor == self.position // self.bytes_a_line
 
@@ -325,7 +322,6 @@ class FieldPanel(Static):
     """A panel below the bytes or beside them, of a fixed size, so that a key costs no new layout."""
 
     def lay_out(self, *, is_beside: bool) -> None:
-        """Lays itself out."""
         self.set_class(is_beside, "side")
         self.set_class(not is_beside, "detail")
         self.styles.height = "100%" if is_beside else _LINES

@@ -236,7 +236,6 @@ crash may have left it so.
         self.inspect_app.open_bytes(self.path, 0 if row is None else row.position or 0)
 
     def action_records(self) -> None:
-        """Shows the records of the entry."""
         row = self._row
         if row is None:
             return
@@ -357,7 +356,6 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
     # --- the list
 
     def action_look(self) -> None:
-        """Lists the files again."""
         self.with_files(lambda: self.in_steps(self._list, self._take, failed=self._fail, background=self._background))
 
     def _list(self) -> Iterator[list[dict[str, Any]]]:
@@ -403,7 +401,6 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
             self.action_bytes()
 
     def action_bytes(self) -> None:
-        """Shows the file byte by byte."""
         path = self._path
         if path is not None and path.is_file():
             self.inspect_app.open_bytes(path)

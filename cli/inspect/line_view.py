@@ -146,7 +146,6 @@ class LineView(Widget, can_focus=True):
 
     @property
     def count(self) -> int:
-        """The number of lines."""
         raise NotImplementedError
 
     def line(self, number: int, width: int, *, is_cursor: bool) -> Sequence[Segment]:
@@ -318,7 +317,6 @@ class Column(NamedTuple):
         return self.title or self.name.replace("_", " ")
 
     def text_of(self, row: Row) -> str:
-        """Returns the text of the row's cell."""
         value = row.get(self.name)
         return self.null if value is None else self.text(value)
 
@@ -372,7 +370,6 @@ class TableView(LineView):
 
     @property
     def row(self) -> Row | None:
-        """The cursor's row, or None."""
         return self._rows[self.cursor] if self.cursor < len(self._rows) else None
 
     def show(self, rows: Sequence[Row]) -> None:

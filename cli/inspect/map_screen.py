@@ -68,7 +68,6 @@ class MapView(Widget, can_focus=True):
 
     @property
     def segment(self) -> MapSegment | None:
-        """The cursor's segment, or None."""
         return self.of.segments[self.number] if self.of is not None and self.of.segments else None
 
     @property

@@ -60,7 +60,6 @@ def count_elsewhere(inspected: InspectTarget, here: TopicPartition, wanted: Reco
 
 
 def _elsewhere_text(found: Mapping[int, int], count: int) -> str:
-    """Describes the matches in other partitions: their number by partition."""
     if not found:
         return f"nothing in any of {count} partitions"
     named = [f"{matches:,} in partition {number}" for number, matches in list(found.items())[:_MOST_NAMED]]

@@ -314,7 +314,6 @@ class RowLoader:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job is reading."""
         return bool(self._jobs)
 
     def load_around(self, offset: int) -> None:
@@ -480,8 +479,6 @@ _FOLLOW_SECONDS = 0.5
 
 
 class RecordsScreen(InspectScreen):
-    """Shows the records of one partition."""
-
     HELP = """
 Each line is a record. Lines that begin with dashes are offsets without one, with the reason that plog gaps gives; those
 in red are lost. Text in square brackets marks what readers of committed records do not get: aborted records, records

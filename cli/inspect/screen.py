@@ -199,7 +199,6 @@ class InspectHost(App[None]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether all work is done."""
         return all(one.is_idle for one in self._backgrounds)
 
     def end_with_bug(self, error: Exception) -> None:
@@ -252,19 +251,15 @@ class InspectHost(App[None]):
         raise NotImplementedError
 
     def open_files(self, partition: TopicPartition) -> None:
-        """Shows the files of a partition, and those of its directory."""
         raise NotImplementedError
 
     def open_verify(self, path: Path) -> None:
-        """Checks the files at a path."""
         raise NotImplementedError
 
     def open_groups(self) -> None:
-        """Shows the consumer groups."""
         raise NotImplementedError
 
     def open_transactions(self) -> None:
-        """Shows the transactions."""
         raise NotImplementedError
 
 
@@ -344,7 +339,6 @@ class InspectScreen(Screen[None]):
         raise NotImplementedError
 
     def title_text(self) -> str:
-        """Names the target."""
         raise NotImplementedError
 
     def command_line(self) -> str | None:

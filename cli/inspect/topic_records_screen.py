@@ -40,8 +40,6 @@ class TopicRecordsView(RecordsView):
 
 
 class TopicRecordsScreen(RecordsScreen):
-    """Shows the records of all partitions of a topic."""
-
     HELP = f"""
 The records of all partitions in order of time. Each partition keeps its own order: a record that is older than one
 before it in its partition stands after that one.

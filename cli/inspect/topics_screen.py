@@ -198,7 +198,6 @@ that is known. All shows the records of all of them, by time.
         self.action_look()
 
     def action_look(self) -> None:
-        """Reads the partitions again."""
         from core.view.figures.topic_figures import partition_rows
 
         def look() -> list[Row]:

@@ -180,7 +180,6 @@ plog asks the server, also the one that owns the directory; without a server it 
         return next((row for row in self.open.rows if name is not None and row["transactional_id"] == name), None)
 
     def action_other(self) -> None:
-        """Goes to the other list."""
         (self.open if self.ids.has_focus else self.ids).focus()
 
 

@@ -259,7 +259,6 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
     @property
     def finding(self) -> Finding | None:
-        """The finding under the cursor, or None."""
         row = self.view.row
         return None if row is None else self._found[row["number"]]
 
@@ -283,7 +282,6 @@ Leaving the screen stops the check; going on from it to the bytes or the records
             self.open_place(Path(self.finding.path), position)
 
     def action_records(self) -> None:
-        """Goes to the records at the finding."""
         if self.finding is not None:
             self.open_records_of(Path(self.finding.path), self.finding.offset)
 
@@ -432,7 +430,6 @@ back.
 
     @property
     def step(self) -> Step | None:
-        """The step under the cursor, or None."""
         row = self.view.row
         return None if row is None else self._steps[row["number"]]
 
@@ -447,6 +444,5 @@ back.
             self.open_place(self.step.path, self.step.position)
 
     def action_records(self) -> None:
-        """Goes to the records of the step."""
         if self.step is not None:
             self.open_records_of(self.step.path, self.step.offset)

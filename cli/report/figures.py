@@ -32,7 +32,6 @@ def summary_tiles(log: Mapping[str, Any]) -> str:
 
 
 def figure_sections(log: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the sections that have figures."""
     summary, sample = log["summary"], log["sample"]
     if log["over_time"]:
         first, last = time_text(summary["first_timestamp"]), time_text(summary["last_timestamp"])

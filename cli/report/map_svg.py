@@ -58,7 +58,6 @@ def _segments(of: PartitionMap, cells: list[MapCell]) -> Iterator[str]:
 
 
 def _signs(signs: list[Sign], cells: list[MapCell]) -> Iterator[str]:
-    """Draws neighbours with one sign as one."""
     size_bytes = cells[-1].end
     bounds = [0, *(at for at, (one, other) in enumerate(pairwise(signs), 1) if one is not other), len(signs)]
     for first, after in pairwise(bounds):

@@ -163,7 +163,6 @@ class ConfigDef:
             ) from None
 
     def kept_only(self, names: Iterable[str]) -> list[str]:
-        """Returns the names that have no effect when they are set."""
         return [name for name in names if name in self._keys and self._keys[name].is_kept_only]
 
 

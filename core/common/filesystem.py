@@ -191,7 +191,6 @@ class FileSystem:
             self.remove_directory(path)
 
     def remove_directory(self, path: Path) -> None:
-        """Removes an empty folder."""
         path.rmdir()
 
     def sync_directory(self, path: Path) -> None:

@@ -58,7 +58,6 @@ def decode_text(text: bytes | str) -> str:
 
 
 def describe_error(error: ValueError) -> str:
-    """Describes the error, and its place."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.removesuffix(' at')} at column {error.colno}"
     if isinstance(error, UnicodeDecodeError):

@@ -137,7 +137,6 @@ class Pending(Generic[T]):
         return self._value_now()
 
     def forget(self) -> None:
-        """Stops watching."""
         if self._forget is not None:
             self._forget(self)
 

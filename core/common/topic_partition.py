@@ -50,7 +50,6 @@ def ensure_valid_topic_name(name: str) -> None:
 
 
 def is_valid_topic_name(name: str) -> bool:
-    """Returns whether the name is valid for a topic, and for its folder."""
     try:
         ensure_valid_topic_name(name)
     except KafkaError:

@@ -119,7 +119,6 @@ def _find_last(count: int, source: RecordSource, partitions: Sequence[TopicParti
 def _read_last_offsets(
     count: int, source: RecordSource, starts: Offsets, ends: Offsets
 ) -> dict[TopicPartition, deque[int]]:
-    """Returns the offsets of the last `count` records in [start, end) of each partition."""
     from core.records.columns import decode_whole_batches
     from core.records.record_batch import RecordBatch
 
@@ -332,7 +331,6 @@ class ConsumeRequest:
 
     @property
     def is_endless(self) -> bool:
-        """Returns whether only a stop ends it."""
         return self.follow or self.group is not None
 
     @property
@@ -348,7 +346,6 @@ class ConsumeRequest:
 
     @property
     def begins_by_partition(self) -> bool:
-        """Returns whether --from names partitions."""
         return "=" in self.from_
 
     @property

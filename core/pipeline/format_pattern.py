@@ -211,7 +211,6 @@ def _texts(piece: PatternPiece) -> _Texts:
 
 
 def _each(texts: ByteStrings, change: Callable[[bytes], bytes]) -> ByteStrings:
-    """Changes each but nulls."""
     return ByteStrings.of_list(None if text is None else change(text) for text in texts.to_pylist())
 
 
@@ -290,7 +289,6 @@ def _unpack(format_: str) -> Callable[[bytes], bytes]:
 
 
 def text_of_batches(columns: RecordColumns, texts: Sequence[bytes]) -> Part:
-    """Returns for each record the text of its batch."""
     return texts[0] if len(set(texts)) == 1 else ByteStrings.of_list(texts).take(columns.batch_numbers)
 
 

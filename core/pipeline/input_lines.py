@@ -121,7 +121,6 @@ class Lines:
             yield data[start : start + length]
 
     def head(self, count: int) -> Lines:
-        """Returns the first `count` lines."""
         end = int(self.texts.positions[count]) if count < len(self) else len(self.text)
         return replace(self, text=self.text[:end])
 

@@ -183,7 +183,6 @@ class Schemas:
         )
 
     def _by_id(self, encode: Encode | None) -> SchemaEncoder | None:
-        """Returns the encoder if it is one by a registry's schema."""
         if self.registry is None:
             return None
         from core.client.schemas.schema_registry import SchemaEncoder

@@ -45,7 +45,6 @@ _NO_HEADERS = encode_headers(())
 
 
 def with_header(section: bytes | None, name: bytes, value: bytes) -> bytes:
-    """Adds a header to a headers section."""
     headers = read_headers(section, 0)[0] if section is not None else ()
     return encode_headers((*headers, (name, value)))
 

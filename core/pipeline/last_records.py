@@ -59,7 +59,6 @@ def _ensure_decodable(chunk: Chunk) -> None:
 
 
 def _last(each: list[RecordColumns], count: int) -> list[RecordColumns]:
-    """Returns the last `count` rows of columns that follow each other."""
     kept: list[RecordColumns] = []
     for columns in reversed(each):
         if count <= 0:

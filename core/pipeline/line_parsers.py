@@ -62,7 +62,6 @@ class Rows:
         )
 
     def with_columns(self, **columns: Any) -> Rows:
-        """Replaces some of the columns."""
         return replace(self, **columns)
 
 

@@ -87,7 +87,6 @@ class LogPlaces:
             yield lambda text: self._remote(text, client, copy)
 
     def is_path(self, text: str) -> bool:
-        """Returns whether the text, without an offset, is a path."""
         path, _ = split_offset(text)
         if self._has_server:
             return False

@@ -70,8 +70,6 @@ class PartitionReport:
 
 
 class _DryRun:
-    """Counts the records that would be sent."""
-
     def __init__(self, on_acknowledged: OnAcknowledged) -> None:
         self.acknowledged = 0
         self._on_acknowledged = on_acknowledged
@@ -221,7 +219,6 @@ class RowWriter:
                     tee(batch.text)
 
     def _prepare(self, batch: Batch) -> tuple[Rows, BadLineError | None]:
-        """Prepares the rows for sending, up to the first that fails."""
         rows, bad = batch.rows, batch.bad
         while True:
             try:

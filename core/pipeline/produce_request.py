@@ -51,7 +51,6 @@ Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def acks_number(acks: Acks) -> int:
-    """Returns the number of the acks in Produce."""
     return -1 if acks == "all" else int(acks)
 
 
@@ -175,7 +174,6 @@ class ProduceRequest:
 
     @property
     def names_topics(self) -> bool:
-        """Returns whether each record names its topic."""
         return self.topic_field is not None or self.own_topics
 
     @property

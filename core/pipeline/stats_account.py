@@ -89,7 +89,6 @@ def _logs(text: str, find: Callable[[str], LogPlace]) -> Iterator[_Log]:
 
 
 def _check(texts: Sequence[str], logs: Sequence[_Log], account: StatsAccount, progress: Progress) -> None:
-    """Checks the logs, as `plog verify` and `plog gaps` do."""
     left = _verified(texts, logs, account.failures, progress)
     for log in logs:
         is_own = _is_of(log)

@@ -87,7 +87,6 @@ class TimestampField:
         return int(_EXACT.to_integral_value(scaled))
 
     def _warn_of(self, number: int) -> None:
-        """Warns once."""
         assert self._tell is not None
         when, unit = "in January 1970", "s"
         if number >= _YEAR_5138:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TraceAccount:
-    """The traces, and the errors."""
-
     traces: list[Trace] = field(default_factory=list)
     failures: list[AccessError] = field(default_factory=list)
     damaged: list[CorruptRecordError] = field(default_factory=list)

@@ -59,8 +59,6 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The time in which a certificate is valid."""
-
     start: datetime.datetime
     end: datetime.datetime
 
@@ -71,7 +69,6 @@ class Validity:
 
 
 def make_ca(name: str, validity: Validity) -> Certificate:
-    """Returns a self-signed CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(name, ())
     builder = (
@@ -141,7 +138,6 @@ def _key_usage(*, is_ca: bool) -> x509.KeyUsage:
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    """Parses an address or a host's name. Raises ValueError for other text."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

@@ -146,7 +146,6 @@ class Admin:
         self._wait_until(names, lambda topic: topic is None)
 
     def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
-        """Grows the topic to `count` partitions."""
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _TIMEOUT_MS, validate_only)
 
         def create(connection: ClientConnection) -> None:

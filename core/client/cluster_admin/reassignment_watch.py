@@ -76,7 +76,6 @@ class ReassignmentWatch:
         self._sent = dict[TopicPartition, int]()
 
     def look(self) -> MovedSoFar:
-        """Returns the present progress."""
         with ReplicaSizes(self._client) as sizes:
             return self._client.retry_while_leader_moves(lambda: self._look(sizes))
 
@@ -117,7 +116,6 @@ class ReassignmentWatch:
         return CopiedBytes(copied, whole * len(adding) - copied)
 
     def _note_brokers(self, ongoing: Mapping[TopicPartition, OngoingReassignment]) -> None:
-        """Reports brokers of the moves that are away."""
         self._client.refresh([])
         living = set(self._client.node_ids)
         for partition, one in ongoing.items():

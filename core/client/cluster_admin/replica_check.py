@@ -78,7 +78,6 @@ class ReplicaReader:
         self._topic_id = client.topic(partition.topic).topic_id
 
     def find_start(self) -> int:
-        """Asks for the start of this replica."""
         connection = self._client.connection_to(self.broker)
         start = read_offsets(connection, [self._partition], EARLIEST, DEBUGGING_REPLICA)[self._partition]
         if isinstance(start, ErrorCode):
@@ -255,7 +254,6 @@ class ReplicaCheck:
         return found
 
     def _begin(self, reading: _Reading) -> None:
-        """Finds the range in which the replicas are compared."""
         found = reading.found
         if len(reading.readers) < 2:
             return
@@ -290,7 +288,6 @@ class ReplicaCheck:
         return any(reader.entries for reader in reading.readers)
 
     def _ask(self, reading: _Reading, readers: Sequence[ReplicaReader]) -> None:
-        """Lets these read on, all at once."""
         leader = reading.placed.leader
         sent = [r for r in readers if self._try(reading, r, lambda r=r: r.send(is_leader=r.broker == leader))]  # type: ignore[misc]
         for reader in sent:

@@ -125,7 +125,6 @@ class ReplicationThrottle:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a setting to remove."""
         return not self._read().is_empty
 
     def remove(self, in_flight: Collection[TopicPartition]) -> bool:

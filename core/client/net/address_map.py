@@ -87,7 +87,6 @@ class AddressMap:
         return address if address in self._bootstrap or not self._bootstrap else self._bootstrap[0]
 
     def where(self, address: Address) -> str:
-        """Returns the address for people."""
         there = self.find(address)
         name = str(Endpoint(*address))
         return name if there == address else f"{name} (at {Endpoint(*there)})"

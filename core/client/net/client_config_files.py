@@ -83,7 +83,6 @@ def _readable_by_others(path: Path) -> str:
 
 
 def _odd_secret(where: str, value: str) -> str:
-    """Warns of a secret that is probably a mistake."""
     if re.fullmatch(r"\$\{.*|\$\w+", value):
         return (
             f"{where} looks like a reference, and is taken as it stands: expected ${{env:NAME}} or ${{file:PATH:KEY}}"

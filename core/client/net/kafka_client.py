@@ -356,7 +356,6 @@ class KafkaClient:
     close = forget_connections
 
     def forget_connection(self, node_id: int) -> None:
-        """Forgets the connection to that broker, after it broke."""
         connection = self._connections.pop(node_id, None)
         if connection is not None:
             connection.close()
@@ -503,7 +502,6 @@ class KafkaClient:
         self._topics.pop(name, None)
 
     def forget_topics(self) -> None:
-        """Forgets the metadata of all topics."""
         self._topics.clear()
 
 

@@ -100,7 +100,6 @@ class TokenSource:
             self._token = None
 
     def explain(self, token: str) -> str:
-        """Explains the refusal of a token."""
         claims = _claims(token)
         now_s = self._clock()
         parts = [f"{name} {claims[key]}" for key, name in _CLAIMS.items() if isinstance(claims.get(key), str | list)]

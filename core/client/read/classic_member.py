@@ -72,7 +72,6 @@ class ClassicMember:
         return self._assigned
 
     def _heartbeat(self) -> bool:
-        """Returns whether the assignment stays."""
         request = HeartbeatRequest(self._group_id, self.epoch, self.member_id, self.group_instance_id)
         try:
             self._ask(lambda connection: ensure_success(connection.call(HEARTBEAT, request).error_code, self._group_id))

@@ -795,5 +795,4 @@ def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, 
 
 
 def _common(ranges: Iterable[tuple[int, int]], start: int, end: int) -> _Ranges:
-    """Returns the parts of the ranges within offsets [start, end)."""
     return [(max(first, start), min(last, end - 1)) for first, last in ranges if first < end and last >= start]

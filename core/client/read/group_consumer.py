@@ -119,7 +119,6 @@ class GroupConsumer:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """Returns the next offset of each partition that is read."""
         return self._positions
 
     def _follow_assignment(self) -> None:

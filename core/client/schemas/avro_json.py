@@ -116,8 +116,6 @@ class _Type(NamedTuple):
 
 
 class _Reading:
-    """The reading of one JSON text."""
-
     def __init__(self, form: SchemaJson | None, *, is_default: bool = False) -> None:
         """`form` is None for input that may have tags or none. `is_default`: a default of the schema, whose unions are
         of the first branch that fits.
@@ -134,7 +132,6 @@ class _Reading:
         """What a union makes of a part: unions in one another meet the same part again and again."""
 
     def inside(self, place: str, read: _Read, value: Any) -> Any:
-        """Reads a part of a value."""
         earlier = self.doubt
         try:
             found = read(value, self)
@@ -516,8 +513,6 @@ def _try_branches(
 
 
 class _Fit(NamedTuple):
-    """One reading of a value."""
-
     label: str
     datum: Any
     is_loose: bool
@@ -691,7 +686,6 @@ def _floating(value: Any, reading: _Reading, name: str) -> float:
 
 
 def _is_same(value: Any, text: str) -> bool:
-    """Returns whether a number has the same digits as the text of one."""
     is_whole = text.lstrip("-").isdecimal()
     return type(value) is (int if is_whole else Decimal) and Decimal(value).as_tuple() == Decimal(text).as_tuple()
 
@@ -820,7 +814,6 @@ def shortest_float(number: float) -> float:
 
 
 def _time_type(type_: Any, logical: Any) -> _Type | None:
-    """Returns the type of a date or a time, or None for what is none."""
     kind, _, unit = logical.rpartition("-") if isinstance(logical, str) else ("", "", "")
     digits, is_local = _DIGITS.get(unit, 0), kind == "local-timestamp"
     plain: Callable[[int], str | None]
@@ -874,7 +867,6 @@ def _clock_text(time: int, digits: int) -> str | None:
 
 
 def _units(digits: int) -> int:
-    """Returns the units of a second."""
     return int(10**digits)
 
 

@@ -200,7 +200,6 @@ class Apicurio:
 
 
 def _type_of(text: str) -> str:
-    """Returns the type of a schema by its text."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -389,7 +388,6 @@ def _request(
 
 
 def _refusal(status: int, body: bytes) -> Exception:
-    """Returns the error that the body of a refusal describes."""
     from confluent_kafka.schema_registry import SchemaRegistryError
 
     try:

@@ -309,7 +309,6 @@ class _Printer:
 
 
 def _has_unknown(message: Any) -> bool:
-    """Returns whether it or a message in it has fields that the schema does not have."""
     known = type(message)()
     known.CopyFrom(message)
     known.DiscardUnknownFields()
@@ -317,7 +316,6 @@ def _has_unknown(message: Any) -> bool:
 
 
 def _unknown_fields(message: Any) -> bytes:
-    """Returns the bytes of its own fields that the schema does not have."""
     rest = type(message)()
     rest.CopyFrom(message)
     for field, _ in message.ListFields():

@@ -245,7 +245,6 @@ _IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?(["'])([^"'\n]+)\1\s*;
 
 
 def proto_imports(text: str) -> list[str]:
-    """Returns the files that a .proto file imports, each once."""
     return list(dict.fromkeys(name for _, name in _IMPORT.findall(_COMMENT.sub(" ", text))))
 
 

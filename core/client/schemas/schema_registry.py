@@ -369,7 +369,6 @@ class SchemaRegistry:
         return self._codec(schema_id), self._types[schema_id], message
 
     def _qualified(self, subject: str) -> str:
-        """Returns the subject with its context, if it has one."""
         return subject if subject.startswith(":.") else self._context + subject
 
     def _find(self, schema: str, subject: str) -> tuple[SchemaId, str]:
@@ -697,7 +696,6 @@ def _read_answer(response: Any) -> None:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """Returns the errors of the HTTP client that the registry's client found."""
     modules = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
     return (OSError, *(module.HTTPError for module in modules))
 

@@ -67,7 +67,6 @@ def crc32_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:
 def _by_length(
     keys: ByteStrings, hash_matrix: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint32]]
 ) -> npt.NDArray[np.uint32]:
-    """Hashes all keys of one length at a time, one a row."""
     data = np.frombuffer(keys.buffer, np.uint8)
     hashes = np.empty(len(keys), np.uint32)
     for length in np.unique(keys.lengths).tolist():

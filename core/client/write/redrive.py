@@ -219,7 +219,6 @@ class _Redrive:
                     break
 
     def _read(self, place: TopicPartition, start: int, end: int) -> Iterator[tuple[RecordColumns, int]]:
-        """Yields the records of [start, end), and the offset after them."""
         for _, batches in self._source.read({place: start}, {place: end}):
             for group in group_batches(batches):
                 for columns in decode_whole_batches(group, partial(self._source.leave_out, place)):
@@ -317,7 +316,6 @@ class _Redrive:
         return letter._replace(topic=request.park if problem else topic, problem=problem)
 
     def _problem(self, letter: DeadLetter, topic: str | None) -> str:
-        """Returns why the record can't go to the topic, or ""."""
         request, origin = self._request, letter.origin
         if topic is None:
             return "no header names a topic"

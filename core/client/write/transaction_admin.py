@@ -169,7 +169,6 @@ class TransactionAdmin:
             return None
 
     def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """Returns each partition's state of its producers."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for partition in partitions:
             topics = by_leader.setdefault(self._client.leader_of(partition), {})

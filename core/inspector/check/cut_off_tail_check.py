@@ -22,8 +22,6 @@ from core.records.batches import Batch, count_records, first_offset_of
 
 
 class _Extent(NamedTuple):
-    """A sound batch: its offsets and its checksum."""
-
     start: int
     end: int
     crc: int

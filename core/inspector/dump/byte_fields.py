@@ -56,7 +56,6 @@ class BatchFields:
         self.section, self.section_start = RecordsSection(section, batch), HEADER_SIZE
 
     def data(self, span: Span) -> bytes:
-        """Returns a field's bytes."""
         start = self.batch.start
         return bytes(self.batch.buffer[start + span.start : start + span.end])
 
@@ -74,7 +73,6 @@ _MESSAGE = (("offset", ">q"), ("message size", ">i"), ("crc", ">I"), ("magic", "
 
 
 def _message_spans(data: bytes | memoryview, start: int, end: int, depth: int) -> Iterator[Span]:
-    """Yields the spans of a message of magic 0 or 1, at bytes [start, end)."""
     cursor = FieldCursor(data, start, end, depth)
     try:
         for name, format_ in _MESSAGE:

@@ -160,6 +160,5 @@ def _find_file(path: Path, kind: FileKind, options: DumpOptions) -> FileDump:
 
 
 def _before(offset: int, names: list[str]) -> set[str]:
-    """Returns the names of segments that end before the offset."""
     logs = [(parsed[0], name) for name in names if (parsed := parse_offset_file_name(name)) and parsed[1] == LOG_SUFFIX]
     return {name for (_, name), (following, _) in pairwise(logs) if following <= offset}

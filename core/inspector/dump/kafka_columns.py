@@ -34,7 +34,6 @@ def column_lines(columns: RecordColumns, *, with_data: bool) -> Iterator[memoryv
 
 
 def _joined(columns: RecordColumns, *, with_data: bool) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """Returns all lines, and where each ends."""
     fields = [
         digits(columns.offsets),
         _timestamp_types(columns),

@@ -74,7 +74,6 @@ class SegmentText:
         return text if record.value is None else text + VALUE_LABEL + format_text(value)
 
     def pieces(self) -> Iterator[bytes]:
-        """The whole text, in pieces."""
         yield self._start_text()
         for group in self._batches.groups():
             yield b"".join(self._group_text(group))

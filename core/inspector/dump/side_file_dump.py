@@ -90,7 +90,6 @@ def _transaction_index_rows(path: Path) -> Iterator[Row]:
 
 
 def transaction_row(entry: AbortedTransaction) -> Row:
-    """Returns the row of one entry of a transaction index."""
     return {
         "version": 0,
         "producer_id": entry.producer_id,
@@ -105,7 +104,6 @@ def _snapshot_rows(path: Path) -> Iterator[Row]:
 
 
 def producer_row(entry: ProducerSnapshotEntry) -> Row:
-    """Returns the row of one producer of a snapshot."""
     last = next(iter(ProducerState.from_snapshot(entry).batches), None)
     return {
         "producer_id": entry.producer_id,

@@ -438,7 +438,6 @@ class PartitionRecovery:
         return end_offset
 
     def _swap(self, journal: RecoveryJournal) -> None:
-        """Puts the files that differ in their places."""
         directory, stage, left_alone = self._plan.directory, self._stage, self._left_alone
         new = {entry.name for entry in os.scandir(stage) if entry.is_file()} - left_alone
         old = {entry.name for entry in os.scandir(directory) if not _is_ours(entry.name)} - left_alone

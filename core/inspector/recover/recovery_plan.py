@@ -67,7 +67,6 @@ class Action(StrEnum):
 
     @property
     def changes(self) -> bool:
-        """Whether anything is done."""
         return self not in (Action.NONE, Action.LEAVE_OPEN, Action.MISSING)
 
 

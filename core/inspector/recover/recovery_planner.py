@@ -184,7 +184,6 @@ class _TransactionPlanner:
         return at > 0 and offset < self._lost[at - 1][1]
 
     def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
-        """Returns the marker that will end the transaction if nothing is done, or None."""
         markers = self._markers.get(fate.producer_id, [])
         later = range(bisect_right(markers, fate.last_offset, key=_offset), len(markers))
         return next((markers[number] for number in later if not self._is_lost(markers[number].offset)), None)
@@ -427,7 +426,6 @@ class _Planner:
             return lay_out(reader.reading.map, fixes_bits=self._options.fixes_bits)
 
     def _truncate(self, damage: list[Finding]) -> None:
-        """Ends the log at the first damage that is not mended."""
         if self._options.fixes_bits:
             fixed = [f for f in damage if f.fix is not None]
             damage = [f for f in damage if f.fix is None]

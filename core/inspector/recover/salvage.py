@@ -96,7 +96,6 @@ def find_holes(data: bytes) -> list[tuple[int, int]]:
 
 
 def find_records(section: Section) -> Iterator[FoundRecord]:
-    """Yields the records that can be read, in order."""
     search = _Search(section)
     position = section.start if section.has_start else search.find_chain(section.start, 0)
     least_delta = 0
@@ -161,7 +160,6 @@ class _Search:
         return self._is_lost(record.start, record.end - 1)
 
     def _is_lost(self, start: int, end: int) -> bool:
-        """Says whether one of the bytes [start, end) lies in a hole."""
         number = bisect_right(self._ends, start)
         return number < len(self._ends) and self._section.holes[number][0] < end
 

@@ -323,7 +323,6 @@ def _without(value: dict[str, Any], taken: set[Steps], before: Steps = ()) -> di
 
 
 def _is_deep(value: Any) -> bool:
-    """Returns whether a value has more levels than are followed."""
     level = [value]
     for _ in range(_MOST_LEVELS):
         level = [one for outer in level for one in _inner(outer)]

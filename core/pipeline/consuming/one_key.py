@@ -112,7 +112,6 @@ class OneKey:
         return None, f": {names[0]} explains the newest keys, but not where the oldest lie"
 
     def step(self, chunk: Chunk) -> Chunk:
-        """Keeps the records of the key."""
         rows = rows_ending_with(chunk.columns, self.bytes_in(chunk.partition.topic), is_whole=True)
         return chunk._replace(columns=chunk.columns.select(rows), typed=None)
 

@@ -271,7 +271,6 @@ def _decimal(cell: Any, precision: int, scale: int) -> Decimal:
 
 
 def _after_point(digits: tuple[int, ...], exponent: int) -> int:
-    """Returns how many digits after the point are needed."""
     zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
     return max(0, -exponent - zeros)
 

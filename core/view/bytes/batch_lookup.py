@@ -288,6 +288,5 @@ class BatchLookup:
         return 0
 
     def close(self) -> None:
-        """Closes the index."""
         if self._index is not None:
             self._index.file.close()

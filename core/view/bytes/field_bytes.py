@@ -57,7 +57,6 @@ def parse_needles(text: str) -> Needles:
 
 
 def find_first(needles: Needles, data: bytes, start: int = 0) -> tuple[int, int] | None:
-    """Returns the bounds of the first match, or None."""
     found = ((data.find(needle, start), len(needle)) for needle in needles)
     first = min((one for one in found if one[0] >= 0), default=None)
     return None if first is None else (first[0], first[0] + first[1])

@@ -238,6 +238,5 @@ def explain_damage(kind: DamageKind) -> Explanation:
 
 @cache
 def explain(part: Part, name: str) -> Explanation:
-    """Explains a field of that name."""
     text = _REST if name == "rest" else EXPLANATIONS[part][name]
     return Explanation(text, PAGES.get(part, ""))

@@ -75,7 +75,6 @@ class Place(NamedTuple):
 
 
 def make_fields(spans: Iterable[Span], place: Place, has_secrets: HasSecrets | None) -> tuple[Field, ...]:
-    """Returns the fields of spans, without empty ones."""
     return tuple(_field(span, number, place, has_secrets) for number, span in enumerate(spans) if span.start < span.end)
 
 
@@ -102,7 +101,6 @@ def _field(span: Span, number: int, place: Place, has_secrets: HasSecrets | None
 
 
 def hidden_text(name: str, value: str) -> str:
-    """Returns the text in place of a hidden value."""
     return HIDDEN if name == "value" else f"{HIDDEN} ({value})"
 
 
@@ -154,7 +152,6 @@ def damage_group(item: LogItem, has_secrets: HasSecrets | None) -> FieldGroup:
 
 
 def plain_group(size_bytes: int, *, is_hidden: bool) -> FieldGroup:
-    """Returns the group of an unknown file."""
     explanation: Explanation = explain(Part.OTHER, "bytes")
     value = f"{size_bytes} bytes"
     field = Field(
@@ -205,7 +202,6 @@ class RecordGroups:
         return FieldGroup(start, end, *(outer or (start, end)), fields, offset)
 
     def find(self, offset: int) -> tuple[int, int] | None:
-        """Returns the bounds of the record with an offset, or None."""
         first = self.section.offset_of(0)
         number = None if first is None else find_record(self.section, offset, first)
         bounds = None if number is None else self.section.bounds(number)
@@ -375,8 +371,6 @@ class LineGroups(Groups):
 
 
 class PlainGroups(Groups):
-    """The only group of an unknown file."""
-
     def __init__(self, file: SalvagingFile, *, is_hidden: bool) -> None:
         self._file = file
         self._is_hidden = is_hidden
@@ -388,7 +382,6 @@ class PlainGroups(Groups):
 def groups_of(
     file: SalvagingFile, kind: FileKind | None, base_offset: int, has_secrets: HasSecrets | None, *, is_log: bool
 ) -> Groups:
-    """Makes the groups of an open file."""
     if is_log:
         return LogGroups(BatchLookup(file.path, file, base_offset), has_secrets)
     if kind in ENTRY_LAYOUTS:

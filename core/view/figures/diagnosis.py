@@ -360,7 +360,6 @@ class _Look:
             self._compare(meta)
 
     def _compare(self, meta: MetaProperties) -> None:
-        """Compares the partitions with those that the broker has by the metadata."""
         if self.image is None:
             return
         if not (self.root / WAS_MEMBER).exists():
@@ -457,7 +456,6 @@ def _read_image(directory: Path) -> MetadataImage | None:
 
 
 def _find_siblings(root: Path, meta: MetaProperties) -> list[Path]:
-    """Finds directories beside this one that are of the same broker."""
     found = []
     with contextlib.suppress(OSError):
         for entry in sorted(os.scandir(root.absolute().parent), key=lambda one: one.name):

@@ -330,7 +330,6 @@ def _evident(segments: Sequence[MapSegment]) -> Iterator[Mark]:
 
 
 def _noted(directory: Path, segments: Sequence[MapSegment], notes: list[str]) -> Iterator[Mark]:
-    """Yields the damage that a broker noted when it met it."""
     numbers = {one.base_offset: number for number, one in enumerate(segments)}
     try:
         ranges = read_damaged_ranges(directory)

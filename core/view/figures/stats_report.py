@@ -88,7 +88,6 @@ def _groups_of_directory(root: Path, partitions: set[TopicPartition], session: S
 
 
 def _groups(inspected: InspectTarget, partitions: set[TopicPartition]) -> GroupsReport:
-    """Describes the groups that committed offsets for these partitions, or read them."""
     groups: list[GroupView] = []
     problems: list[str] = []
     with closing(KnownGroups(inspected)) as known:

@@ -47,7 +47,6 @@ class ServerFigures:
         return {name: sorted(topic.partitions) for name, topic in self._topics.items()}
 
     def look_again(self) -> None:
-        """Looks for new and deleted topics."""
         self._asked = {}
         with self._server.forgotten_if_lost():
             self._topics = self._client.refresh()

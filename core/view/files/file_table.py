@@ -136,7 +136,6 @@ class ListedTable(FileTable):
         return NOTHING_TO_COMPARE
 
     def _position(self, number: int) -> int | None:  # noqa: ARG002 - for subclasses
-        """Returns where an entry begins in the file."""
         return None
 
 

@@ -64,7 +64,6 @@ def list_files(folder: Path) -> list[FileEntry]:
 
 
 def _missing(files: Sequence[FileEntry]) -> Iterator[FileEntry]:
-    """Yields the indexes that `plog verify` misses."""
     paths = {file.path for file in files}
     for file in files:
         if file.kind is FileKind.LOG and file.size_bytes and parse_offset_file_name(file.path.name):
@@ -83,7 +82,6 @@ def _size_of(entry: os.DirEntry[str]) -> int:
 
 
 def what_is(name: str, kind: FileKind | None) -> str:
-    """Describes a file by its name."""
     if kind is not None:
         return kind.value
     if SET_ASIDE in name:
@@ -147,7 +145,6 @@ _COUNTED: dict[FileKind | None, Callable[[Path], int]] = {
 
 
 def has_table(path: Path) -> bool:
-    """Returns whether a file can be shown as a table, by its name."""
     return kind_of(path) in _TABLES
 
 

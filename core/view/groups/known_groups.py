@@ -385,7 +385,6 @@ class KnownGroups(ServerOrFiles[ServerGroups, FileGroups]):
     # --- the list
 
     def list_groups(self) -> GroupListing:
-        """Returns all groups with all figures."""
         *_, listing = self.steps()
         return listing
 
@@ -473,7 +472,6 @@ class KnownGroups(ServerOrFiles[ServerGroups, FileGroups]):
 
 
 def _marks(source: FileGroups, group_id: str, partition: TopicPartition) -> list[object]:
-    """Returns a value that changes when the history may."""
     marks: list[object] = []
     for one in (*(TopicPartition(GROUPS_TOPIC, number) for number in source.numbers_of(group_id)), partition):
         try:

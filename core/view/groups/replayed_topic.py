@@ -62,8 +62,6 @@ class _StillWorld:
 
 
 class _StillGroups(_StillWorld):
-    """A `GroupEnvironment`."""
-
     config = GroupConfig()
     topics: Mapping[str, TopicImage] = MappingProxyType({})
     metadata_version = 0
@@ -76,8 +74,6 @@ class _StillGroups(_StillWorld):
 
 
 class _StillTransactions(_StillWorld):
-    """A `TransactionEnvironment`."""
-
     config = TransactionConfig()
     transaction_version = 0
     call_when_committed = write_markers = _StillWorld.write
@@ -152,7 +148,6 @@ class ReplayedTopic(Generic[R]):
 
     @property
     def parts(self) -> dict[int, R]:
-        """The replays by partition."""
         return {number: part.replay for number, part in sorted(self._parts.items())}
 
     @property

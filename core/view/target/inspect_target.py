@@ -129,7 +129,6 @@ class InspectTarget:
 
     @property
     def name(self) -> str:
-        """Returns the name for a title."""
         if self.reader is not None:
             return str(self.reader.directory)
         return self.session.find_named_server() or ""

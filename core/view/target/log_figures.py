@@ -141,7 +141,6 @@ class LogFigures:
         return mark._replace(offsets=tuple(offsets.get(partition) for offsets in self._offsets))
 
     def of(self, partition: TopicPartition) -> PartitionFigures:
-        """Returns the present figures of the partition."""
         if partition not in self.reader.partitions:
             return PartitionFigures(None, None, None, problem=f"no folder of {partition} is here")
         try:
