@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.output import Row
+from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.cluster.description.cluster_health import partition_health
+from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery
     from core.cluster.controller.leaderless_partition import LeaderlessPartition
-    from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
-    from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
 
 STATUS_COLUMNS = ["broker", "listeners", "rack", "controller", "state", "zookeeper_silence_ms", "apis", "failure"]
 OF_CLUSTER = [

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 from cli.known_settings import hint_at_topic_setting, say_kept_only
 from cli.options import parse_settings
 from cli.terminal import say
 from core.client.admin.admin import Admin
+from core.client.net.kafka_client import KafkaClient, TopicInfo
 from core.client.net.retry import FAILOVER_SECONDS, Retry
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.record_source import ReadOptions
@@ -33,11 +34,6 @@ from core.pipeline.produce import RowWriter, find_partitioner
 from core.pipeline.produce_request import ProduceRequest
 from core.pipeline.session import Session
 from core.records.compression import CompressionType, decompress
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from core.client.net.kafka_client import KafkaClient, TopicInfo
 
 SeedFormat = Literal["lines", "envelope", "csv", "raw"]
 

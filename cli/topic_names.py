@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cli.options import ensure_meant
-from cli.output import write_rows
+from cli.output import OutputFormat, Row, write_rows
 from cli.terminal import say
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.printable import did_you_mean, printable
+from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.pipeline.consume_request import ConsumeRequest
 
 if TYPE_CHECKING:
     from cli.data_location import Place
-    from cli.output import OutputFormat, Row
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
 
@@ -120,7 +120,6 @@ def _readers(client: KafkaClient, names: Sequence[str]) -> dict[str, str]:
 
 def show_usage(names: Sequence[str], place: Place, output: OutputFormat) -> None:
     """Prints a row for each fact that is known about the use of the topics."""
-    from core.common.time_text import time_text
     from core.view.figures.topic_usage import find_usage
 
     session = place.session()

@@ -11,11 +11,11 @@ from cli.cluster.served_cluster import PartitionsArgument, find_partitions, open
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
+from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.replica_check import ReplicaComparison
     from core.client.net.kafka_client import KafkaClient
-    from core.common.topic_partition import TopicPartition
 
 _COLUMNS = ["partition", "brokers", "start_offset", "end_offset", "compared", "only_in_some", "result"]
 _FURTHER = ["compacted", "differences", "not_compared"]

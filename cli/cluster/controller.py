@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -9,10 +10,10 @@ import typer
 from cli.data_location import Place, ReadPlace
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from core.client.admin.metadata_quorum import MetadataQuorum, QuorumNode
     from core.client.net.kafka_client import KafkaClient
 
@@ -41,8 +42,6 @@ def controller(output: OutputOption = OutputFormat.table, place: ReadPlace = Pla
 
 def _of_cluster(client: KafkaClient, output: OutputFormat) -> int:
     from core.client.admin.metadata_quorum import find_quorum
-    from core.common.error_code import ErrorCode
-    from core.common.errors import ConnectionFailedError
 
     try:
         quorum = find_quorum(client, timeout_s=_TIMEOUT_SECONDS)

@@ -22,6 +22,7 @@ from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption
 from cli.terminal import say
 from core.common.command_option import Argument
+from core.common.errors import UsageError
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -59,7 +60,6 @@ def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[Pl
     from core.client.cluster_admin.reassigner import ensure_free
     from core.client.cluster_admin.replica_sizes import largest_sizes
     from core.cluster.assignment.reassignment_planner import plan_drain
-    from core.common.errors import UsageError
 
     if wanted is not None and broker in wanted:
         raise UsageError(f"--to names broker {broker} itself")

@@ -13,13 +13,14 @@ from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
 from core.common.command_option import Option
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, PlogError, UsageError
+from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.controller.leaderless_partition import LeaderlessPartition
     from core.cluster.description.replicated_partition import ReplicatedPartition
-    from core.common.errors import KafkaError
-    from core.common.topic_partition import TopicPartition
 
 _COLUMNS = ["partition", "before", "leader", "result"]
 
@@ -44,7 +45,6 @@ def elect(
       plog cluster elect --preferred flights --bootstrap-server 127.0.0.1:9092
     """
     from core.client.cluster_admin.cluster_admin import ClusterAdmin, ElectionType
-    from core.common.errors import UsageError
 
     if preferred is unclean:
         raise UsageError("expected one of --preferred and --unclean", hint="plog help cluster")
@@ -93,8 +93,6 @@ def _find(client: KafkaClient, names: Sequence[str], *, is_unclean: bool) -> lis
 
 def _ensure_named(client: KafkaClient, names: Sequence[str]) -> None:
     """Raises UsageError unless each partition is named: each may lose records."""
-    from core.common.errors import UsageError
-
     known = client.refresh()
     whole = next((name for name in names if name in known), None)
     if whole is not None:
@@ -154,8 +152,6 @@ def _newly_led(
     """Returns the partitions that have another leader than before. The controller may answer that an election was not
     needed because the request was repeated after a late first answer.
     """
-    from core.common.error_code import ErrorCode
-
     found = set()
     for p in placed:
         error, is_needed = results[p.partition], _needs_election(p, is_unclean=is_unclean)
@@ -172,7 +168,6 @@ def find_leaders(
     """
     from core.client.cluster_admin.cluster_partitions import read_leaders_when_heard
     from core.cluster.description.cluster_health import names_text
-    from core.common.errors import PlogError
 
     try:
         leaders = read_leaders_when_heard(client, placed, elected)
@@ -193,8 +188,6 @@ def _rows(
     results: Mapping[TopicPartition, KafkaError | None],
 ) -> tuple[list[Row], int]:
     """Returns the rows, and how many partitions were refused; the leader is empty if it is unknown."""
-    from core.common.error_code import ErrorCode
-
     rows: list[Row] = []
     failed = 0
     for p in placed:

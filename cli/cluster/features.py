@@ -13,6 +13,8 @@ from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say, say_failures
 from core.common.command_option import Option
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from core.cluster.description.cluster_description import ClusterDescription
     from core.cluster.description.feature_args import FeatureArg, PlannedUpdate
     from core.cluster.image.feature_levels import FeatureUpdate
-    from core.common.errors import KafkaError
 
 _COLUMNS = ["feature", "before", "level", "result"]
 
@@ -60,7 +61,6 @@ def features(
       plog cluster features --upgrade all --bootstrap-server 127.0.0.1:9092
     """
     from core.cluster.description.feature_args import parse_wanted
-    from core.common.errors import UsageError
 
     wanted = parse_wanted(upgrade or (), downgrade or (), is_unsafe=unsafe)
     if unsafe and not downgrade:
@@ -170,9 +170,6 @@ def _change(
 
 def _check(admin: ClusterAdmin, updates: Sequence[FeatureUpdate]) -> Mapping[str, KafkaError]:
     """Returns the controller's refusals before the user is asked; {} if it is too old to check."""
-    from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
-
     try:
         return admin.update_features(updates, validate_only=True)
     except KafkaError as error:

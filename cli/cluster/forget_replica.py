@@ -13,6 +13,8 @@ from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
 from core.common.command_option import Argument
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -69,8 +71,6 @@ def forget_replica(
 def _ensure_can_be(found: ClusterDescription, broker: int) -> None:
     """Raises KafkaError for a live broker, and for a controller without this request."""
     from core.client.cluster_admin.cluster_partitions import has_plogs_controller
-    from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
 
     controller = next((one for one in found.brokers if one.broker_id == found.controller_id), None)
     if found.has_quorum or (controller is not None and controller.versions and not has_plogs_controller(found)):

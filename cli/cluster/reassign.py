@@ -30,6 +30,8 @@ from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption
 from cli.terminal import say, say_failures
 from core.common.command_option import Option
+from core.common.errors import UsageError
+from core.common.filesystem import access_error
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -61,8 +63,6 @@ def reassign(
     Example:
       plog cluster reassign --topics flights --to 1,2,3 --throttle 50MB/s --bootstrap-server 127.0.0.1:9092
     """
-    from core.common.errors import UsageError
-
     rate, brokers = parse_rate(throttle), parse_brokers(to)
     names = parse_topics(topics)
     _ensure_one_way(names, plan, status=status, cancel=cancel)
@@ -87,8 +87,6 @@ def reassign(
 
 def _ensure_one_way(names: Sequence[str] | None, plan: Path | None, *, status: bool, cancel: bool) -> None:
     """Raises UsageError unless the options agree on one action."""
-    from core.common.errors import UsageError
-
     if status and cancel:
         raise UsageError("--status and --cancel contradict each other")
     if plan is not None and (status or cancel or names is not None):
@@ -125,8 +123,6 @@ def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
     from core.client.cluster_admin.reassigner import ensure_free
     from core.client.cluster_admin.replica_sizes import largest_sizes
     from core.cluster.assignment.planned_move import PlannedMove, read_plan
-    from core.common.errors import UsageError
-    from core.common.filesystem import access_error
 
     try:
         text = file.read_text()

@@ -15,6 +15,7 @@ from cli.output import OutputFormat, Row, write_rows
 from cli.progress import size_text
 from cli.terminal import cut, find_width, say, say_failures
 from core.common.command_option import Option
+from core.common.errors import AccessError, UsageError
 from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ _PROGRESS_COLUMNS = ["partition", "from", "to", "copies_to", "copied_bytes", "le
 
 def parse_rate(text: str | None) -> int | None:
     """Reads the bytes per second of `50MB/s`, `50M` or `52428800`; raises UsageError for anything else."""
-    from core.common.errors import UsageError
-
     if text is None:
         return None
     number = text.strip().upper().removesuffix("/S").strip()
@@ -76,8 +75,6 @@ def parse_rate(text: str | None) -> int | None:
 
 def parse_topics(text: str | None) -> list[str] | None:
     """Reads `flights,other`; raises UsageError if a name is missing."""
-    from core.common.errors import UsageError
-
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]
@@ -88,8 +85,6 @@ def parse_topics(text: str | None) -> list[str] | None:
 
 def parse_brokers(text: str | None) -> list[int] | None:
     """Reads `1,2,3`; raises UsageError for anything else, and for a broker that is named twice."""
-    from core.common.errors import UsageError
-
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
@@ -103,8 +98,6 @@ def parse_brokers(text: str | None) -> list[int] | None:
 
 def parse_broker(text: str) -> int:
     """Reads the id of one broker; raises UsageError for anything else."""
-    from core.common.errors import UsageError
-
     if not _is_id(text):
         raise UsageError(
             f"{text!r} is no id of a broker, expected a number", hint=f"plog cluster brokers{typed_place()}"
@@ -119,7 +112,6 @@ def _is_id(text: str) -> bool:
 def find_racks(client: KafkaClient, wanted: Sequence[int] | None) -> dict[int, str | None]:
     """Returns the racks of these brokers, or of all live ones. Raises UsageError for a broker that is away."""
     from core.client.admin.cluster_status import describe_cluster
-    from core.common.errors import UsageError
 
     brokers = {broker.broker_id: broker for broker in describe_cluster(client).brokers}
     living = {b.broker_id: b.rack for b in brokers.values() if not b.is_fenced and b.failure is None}
@@ -290,8 +282,6 @@ def _hint_at_leaders(client: KafkaClient, moves: Sequence[PlannedMove]) -> None:
 @contextmanager
 def _said_if_stopped(progress: MoveProgress, *, has_throttle: bool) -> Iterator[None]:
     """Explains the state of the moves if the watching ends before them: by Ctrl-C, or because no broker answers."""
-    from core.common.errors import AccessError
-
     try:
         yield
     except (KeyboardInterrupt, AccessError):

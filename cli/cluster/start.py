@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,8 +31,6 @@ from core.common.filesystem import FileSystem
 from core.common.printable import printable
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from core.processes.broker_process import BrokerProcess
     from core.processes.local_cluster import LocalCluster
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +12,13 @@ import typer
 
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.security_options import PLACE_METAVAR, find_routes, find_tls_settings, resolve_reference
+from cli.security_options import PLACE_METAVAR, ask_password, find_routes, find_tls_settings, resolve_reference
 from cli.terminal import fill, find_width, say
 from core.common.command_option import Argument, Option
+from core.common.errors import AccessError, CorruptRecordError, UsageError
 from core.common.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from core.client.net.server_certificates import ServerCertificates
     from core.security.certificates import CertificateDescription
     from core.security.secret import Secret
@@ -100,8 +100,6 @@ def show(
 
 
 def _ensure_cryptography() -> None:
-    from core.common.errors import UsageError
-
     try:
         import cryptography  # noqa: F401 - whether it is there
     except ImportError as error:
@@ -113,7 +111,6 @@ def _ensure_cryptography() -> None:
 
 def _find_password(path: Path, reference: str | None) -> Secret | None:
     """Returns the password: that of --password, else that of the same file in the settings, else the user's input."""
-    from cli.security_options import ask_password
     from core.security.secret import Secret
 
     if reference is not None:
@@ -129,7 +126,6 @@ def _find_password(path: Path, reference: str | None) -> Secret | None:
 def _ask(place: str) -> ServerCertificates:
     from core.client.net.server_certificates import ask_server
     from core.common.endpoint import parse_endpoint
-    from core.common.errors import AccessError, UsageError
     from core.security.client_security import Tls
 
     try:
@@ -166,7 +162,6 @@ _COLUMNS = [
 
 def _look(ders: Sequence[bytes], place: str, server: ServerCertificates | None) -> tuple[list[Row], int]:
     """Returns a row for each certificate, and 1 if one of them is not valid today."""
-    from core.common.errors import CorruptRecordError
     from core.security.certificates import CertificateError, describe_certificate
 
     now = datetime.datetime.now(datetime.UTC)

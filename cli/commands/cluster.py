@@ -15,12 +15,15 @@ from cli.cluster.elect import elect
 from cli.cluster.features import features
 from cli.cluster.forget_replica import forget_replica
 from cli.cluster.reassign import reassign
+from cli.cluster.served_cluster import find_named_partitions
 from cli.cluster.start import start
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
+from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from core.cluster.controller.leaderless_partition import LeaderlessPartition
     from core.cluster.description.cluster_description import ClusterDescription
     from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
-    from core.common.topic_partition import TopicPartition
     from core.forensics.partition_reader import DirectoryReader
 
 app = new_app(
@@ -64,7 +66,6 @@ def status(
     from core.client.cluster_admin.cluster_partitions import report_leaderless
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.cluster_health import find_problems, with_missing_brokers
-    from core.common.errors import UsageError
 
     placed, problems = None, None
     leaderless: list[LeaderlessPartition] = []
@@ -189,7 +190,6 @@ def describe(
     Example:
       plog cluster describe flights-0
     """
-    from cli.cluster.served_cluster import find_named_partitions
     from cli.cluster_rows import replica_rows
     from core.client.cluster_admin.cluster_partitions import report_partitions
     from core.client.net.kafka_client import KafkaClient

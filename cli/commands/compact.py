@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +19,9 @@ from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import PlogError, UsageError
+from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from core.common.topic_partition import TopicPartition
     from core.inspector.stats.compaction_explain import Explained
     from core.inspector.stats.offline_compaction import CompactionOptions, CompactionPlan, OfflineCompaction
 
@@ -156,8 +158,6 @@ def _say_summary(plans: Sequence[CompactionPlan], *, is_done: bool) -> None:
 
 
 def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | None, output: OutputFormat) -> None:
-    import time
-
     from core.common.time_text import time_text
     from core.inspector.dump.value_format import as_utf8, format_text
     from core.inspector.stats.compaction_explain import CompactionExplainer
@@ -195,8 +195,6 @@ def _printable(text: str) -> str:
 
 
 def _what_if(paths: Sequence[Path], options: CompactionOptions, changes: dict[str, str], output: OutputFormat) -> None:
-    from dataclasses import replace
-
     rows: list[Row] = []
     is_refused = False
     failures: list[PlogError] = []

@@ -14,8 +14,10 @@ from cli.data_location import Place, ReadPlace, WritePlace
 from cli.options import parse_settings
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
+from cli.security_options import read_client_settings
 from cli.terminal import say
 from core.common.command_option import Argument, Option
+from core.common.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
     from core.client.admin.admin import ConfigValue
@@ -87,7 +89,6 @@ def describe(
     """
     from core.client.admin.admin import Admin
     from core.common.config_def import ConfigSource
-    from core.common.errors import UsageError
 
     with place.session().open_client(is_read_only=True, rests_on=lambda _: False) as client:
         configs = Admin(client).describe_configs(_type_of(kind), name, with_docs=docs)
@@ -150,7 +151,6 @@ def diff(
       plog config diff topic flights flights-copy
       plog config diff topic flights --with stage:9092
     """
-    from core.common.errors import UsageError
     from core.view.figures.config_diff import diff_configs
 
     session = place.session()
@@ -197,9 +197,6 @@ def diff(
 
 def _other(session: Session, other: str | None, config: Path | None) -> Session:
     """Returns the session of the second cluster. Raises UsageError if nothing names a server."""
-    from cli.security_options import read_client_settings
-    from core.common.errors import UsageError
-
     if other is not None and (Path(other).is_dir() or "/" in other):
         if config is not None:
             raise UsageError(f"--with-config is about a server, and --with {other} is a directory")
@@ -218,7 +215,6 @@ def _other(session: Session, other: str | None, config: Path | None) -> Session:
 def _read_configs(session: Session, kind: ResourceKind, name: str) -> dict[str, list[ConfigValue]]:
     """Returns the settings by name: of all topics, apart from Kafka's own, without a name."""
     from core.client.admin.admin import Admin
-    from core.common.errors import KafkaError
 
     with session.open_client(is_read_only=True, rests_on=lambda _: False) as client:
         names = [name]
@@ -261,7 +257,6 @@ def alter(
     """
     from cli.known_settings import alter_settings
     from core.client.admin.admin import Admin, AlterOperation, ConfigChange
-    from core.common.errors import UsageError
 
     changes = [
         ConfigChange(key, operation, value)

@@ -17,6 +17,7 @@ from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
+from core.common.out_file import write_whole
 from core.pipeline.log_places import split_offset
 
 app = new_app()
@@ -51,7 +52,6 @@ def gaps(
     Example:
       plog gaps sample-data/partition/txn_multisegment-0
     """
-    from core.common.out_file import write_whole
     from core.forensics.gap_ledger import LOSING_REASONS
     from core.pipeline.gap_account import account_for
 

@@ -13,8 +13,9 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import clear_screen, say
 from core.common.command_option import Argument, Option
-from core.common.errors import UsageError
-from core.common.time_text import duration_text
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, UsageError
+from core.common.time_text import duration_text, time_text
 
 if TYPE_CHECKING:
     from core.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMember
@@ -81,7 +82,6 @@ def list_(
 def _list_readers(topics: list[str], states: set[str], place: Place, output: OutputFormat, *, with_times: bool) -> None:
     from cli.progress import Progress
     from core.client.read.group_offset_reset import parse_topics
-    from core.common.time_text import time_text
     from core.view.groups.topic_readers import find_topic_readers
 
     names = {topic.partition(":")[0] for topic in topics}
@@ -362,9 +362,6 @@ def reset_offsets(
 
 
 def _ensure_inactive(admin: GroupAdmin, group_id: str) -> None:
-    from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
-
     try:
         group = admin.describe(group_id)
     except KafkaError as error:
@@ -403,9 +400,6 @@ def delete(groups: GroupsArgument, dry_run: DryRunOption = False, place: WritePl
 
 def _ensure_empty(group: GroupDescription) -> None:
     """Raises KafkaError as the broker would for a group with members."""
-    from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
-
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group.group_id} has {len(group.members)} members")
 
@@ -459,8 +453,6 @@ def remove_members(
     """
     from core.client.admin.group_admin import GroupAdmin
     from core.client.admin.member_removal import remove_members
-    from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
     from core.files.file_names import ensure_no_cluster
     from core.protocol.schema.leave_group import MemberIdentity
 

@@ -12,6 +12,7 @@ from cli.plog_command import command, new_app
 from cli.terminal import say, show
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
+from core.common.filesystem import access_error
 from core.pipeline.produce_request import Acks, Codec, acks_number
 
 if TYPE_CHECKING:
@@ -178,8 +179,6 @@ def _payloads(path: Path) -> list[bytes]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        from core.common.filesystem import access_error
-
         raise access_error(error, path, "read") from error
     if not lines:
         raise UsageError(f"--payload-file {path} has no lines")

@@ -13,10 +13,10 @@ from cli.output import OutputFormat, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
 from core.pipeline.produce_request import ProduceRequest
 
 if TYPE_CHECKING:
-    from core.common.topic_partition import TopicPartition
     from core.pipeline.produce import PartitionReport
 
 app = new_app()

@@ -14,6 +14,7 @@ from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures, show
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
+from core.common.out_file import OutFile
 from core.inspector.check.file_kind import skip_unreadable
 
 if TYPE_CHECKING:
@@ -115,7 +116,6 @@ def _ensure_new(file: Path, *, like_kafka: bool) -> None:
 
 def _salvage(plans: Sequence[FolderPlan], path: Path) -> None:
     """Writes the readable records that the plans lose, before the plans are applied. Raises AccessError."""
-    from core.common.out_file import OutFile
     from core.inspector.recover.salvage import salvage, salvaged_from
 
     plans = list({plan.directory.resolve(): plan for plan in plans}.values())  # a folder may be named twice

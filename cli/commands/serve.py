@@ -21,6 +21,8 @@ from cli.plog_command import command, new_app
 from cli.stop_signals import leave_terminal
 from cli.terminal import say
 from core.common.command_option import Option
+from core.common.errors import AccessError, PlogError, UsageError
+from core.common.properties_file import parse_properties
 
 if TYPE_CHECKING:
     from cli.first_topics import FirstTopics
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from core.broker.serving.socket_server import SocketServer
     from core.cluster.image.metadata_image import MetadataImage
     from core.common.endpoint import Endpoint
-    from core.common.errors import PlogError
 
 _SWITCH_INTERVAL_S = 0.0001
 """How long a thread waits for the interpreter lock before it gets it; Python's own 5 ms are longer than a request, or a
@@ -138,7 +139,6 @@ def serve(
       plog serve --ephemeral --topic orders:6 --topic audit:1:cleanup.policy=compact
     """
     from core.common.endpoint import parse_endpoint
-    from core.common.errors import UsageError
 
     start_logging(log_format, log_requests=log_requests)
     _raise_open_files_limit()
@@ -214,7 +214,6 @@ def _data_directory(named: Path | None, config: BrokerConfig, *, is_ephemeral: b
 
 def _raise_open_files_limit() -> None:
     """Raises the limits of files and connections as far as the system allows. Raises AccessError if that is too low."""
-    from core.common.errors import AccessError
     from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
 
     limit = raise_limit()
@@ -246,8 +245,6 @@ def _broker_config(
 ) -> BrokerConfig:
     from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
     from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP, listener_properties
-    from core.common.errors import AccessError
-    from core.common.properties_file import parse_properties
 
     properties = dict(EPHEMERAL_SETTINGS) if is_ephemeral else {}
     if config is not None:
@@ -272,8 +269,6 @@ def _broker_config(
 
 def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[str]:
     """Returns advertised.listeners with the addresses of the command line, one for each listener."""
-    from core.common.errors import UsageError
-
     names = [one.name for one in config.served_listeners] or [config.main_listener]
     found = {}
     if len(names) > 1:

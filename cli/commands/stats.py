@@ -17,7 +17,9 @@ from cli.plog_command import command, new_app
 from cli.terminal import can_show, find_width, say, say_failures, show, text_width
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
+from core.common.out_file import write_whole
 from core.common.printable import printable
+from core.forensics.missing_offsets import offsets_text
 from core.pipeline.log_places import split_offset
 
 app = new_app()
@@ -58,7 +60,6 @@ def stats(
     found = account.figures
     if html is not None:
         from cli.stats_html import stats_html
-        from core.common.out_file import write_whole
         from core.view.figures.stats_report import make_report
 
         write_whole(html, stats_html(found, make_report(account, session)).encode())
@@ -80,7 +81,6 @@ def stats(
 def _print(name: str, log: dict[str, Any]) -> None:
     from cli.progress import size_text
     from core.common.time_text import time_text
-    from core.forensics.missing_offsets import offsets_text
 
     summary, sample = log["summary"], log["sample"]
     segments = (

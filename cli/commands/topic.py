@@ -11,7 +11,9 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import Argument, Option
+from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, is_valid_topic_name, uuid_text
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -52,7 +54,6 @@ def create(
     from cli.known_settings import hint_at_topic_setting, say_kept_only
     from core.client.admin.admin import Admin
     from core.common.config_def import ConfigResourceType
-    from core.common.error_code import ErrorCode
 
     configs = parse_settings(settings or [])
     with place.session().open_client(makes_directory=True) as client:
@@ -82,8 +83,6 @@ def create(
 
 
 def _hint_at_brokers(error: KafkaError, client: KafkaClient) -> None:
-    from core.common.error_code import ErrorCode
-
     if error.code is ErrorCode.INVALID_REPLICATION_FACTOR:
         client.refresh([])
         count = len(client.node_ids)
@@ -257,8 +256,6 @@ def _rows(topic: TopicDescription) -> list[Row]:
 
 
 def _id_text(topic: TopicDescription) -> str:
-    from core.common.topic_partition import uuid_text
-
     return uuid_text(topic.topic_id)
 
 
@@ -320,8 +317,6 @@ def delete_records(
     from core.client.admin.admin import Admin
     from core.client.read.cluster_source import ClusterSource
     from core.client.read.record_source import ReadOptions
-    from core.common.error_code import ErrorCode
-    from core.common.topic_partition import TopicPartition
     from core.pipeline.consume_request import resolve
 
     with place.session().open_client() as client:
@@ -358,8 +353,6 @@ def delete(
     """
     from cli.topic_names import REGEX_HINT, confirm_deletion, sum_text
     from core.client.admin.admin import Admin
-    from core.common.error_code import ErrorCode
-    from core.common.topic_partition import INTERNAL_TOPICS, is_valid_topic_name
 
     if regex and internal:
         raise UsageError("--internal goes with names: an expression never deletes Kafka's own topics")

@@ -14,6 +14,7 @@ from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
+from core.forensics.missing_offsets import wrong_start_hole
 from core.pipeline.log_places import split_offset
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ def trace(
 
 def _say_rest(found: TraceAccount, where: str, key: str | None) -> int:
     """Reports the records that were not found, with the reason; returns the exit code."""
-    from core.forensics.missing_offsets import wrong_start_hole
-
     wrong = [wrong_start_hole(one.wrong_start, one.offset).error() for one in found.traces if one.wrong_start]
     damaged = [*found.damaged, *wrong]
     is_found = any(one.record is not None for one in found.traces)

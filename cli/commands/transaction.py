@@ -13,6 +13,8 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import Argument, Option
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
     from core.client.write.transaction_admin import OpenTransaction, TransactionAdmin
@@ -243,7 +245,6 @@ def abort(
       plog transaction abort --topic orders --partition 3 --start-offset 81721
     """
     from core.client.write.transaction_admin import TransactionAdmin
-    from core.common.errors import UsageError
 
     if (transactional_id is None) == (topic is None):
         raise UsageError("name a transactional id, or --topic, --partition and --start-offset")
@@ -274,9 +275,6 @@ def _find(
     admin: TransactionAdmin, topic: str, partition: int, start_offset: int | None, producer_id: int | None
 ) -> OpenTransaction:
     """Returns the transaction. Raises KafkaError if it does not exist, or its coordinator looks after it."""
-    from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
-
     for transaction in admin.open_transactions([topic]):
         is_wanted = transaction.start_offset == start_offset or transaction.producer_id == producer_id
         if transaction.partition.partition != partition or not is_wanted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.options import parse_settings
@@ -13,10 +14,9 @@ from cli.security_options import level_of
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
 from cli.terminal import say
 from core.common.command_option import Option
+from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from core.processes.zookeeper_process import ZooKeeperProcess
 
 _OF_OPTIONS = {"dataDir": "--data-dir", "clientPort": "--listen", "clientPortAddress": "--listen"}
@@ -35,8 +35,6 @@ def zookeeper() -> None:
 def _refuse_brokers(context: Any, parameter: Any, value: Any) -> Any:
     """A callback: the default of config.toml for every command is the directory of a broker's logs."""
     if level_of(context, parameter.name) > 1 and str(getattr(parameter, "config_section", "")).endswith("default"):
-        from core.common.errors import UsageError
-
         raise UsageError(
             f"--data-dir is needed: [{parameter.config_section}] of config.toml names a broker's directory",
             hint="ZooKeeper needs a folder of its own: --data-dir ./zookeeper, or data-dir in [zookeeper.start]",
@@ -87,8 +85,6 @@ def start(
 
 def _checked(settings: dict[str, str]) -> dict[str, str]:
     """Raises UsageError for a setting that has an option of its own."""
-    from core.common.errors import UsageError
-
     for name in settings:
         if (option := _OF_OPTIONS.get(name)) is not None:
             raise UsageError(f"--set {name}: {option} sets that", hint=f"use {option} instead")
@@ -96,8 +92,6 @@ def _checked(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _run(server: ZooKeeperProcess, was_stopped: list[int]) -> None:
-    from core.common.errors import AccessError
-
     try:
         server.wait_until_ready()
         print(f"ready {server.endpoint} data {server.directory} pid {os.getpid()}", flush=True)

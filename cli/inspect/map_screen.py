@@ -6,7 +6,7 @@ import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -24,10 +24,8 @@ from cli.progress import size_text
 from core.common.errors import PlogError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
+from core.inspector.check.findings import Finding
 from core.view.figures.partition_map import MapCell, MapSegment, PartitionMap, SegmentFacts, Sign, read_map
-
-if TYPE_CHECKING:
-    from core.inspector.check.findings import Finding
 
 LABEL_WIDTH = 14
 _MOST_LISTED = 20

@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from cli.inspect.screen import REPORT_SECONDS
+from core.client.read.record_source import RecordSource
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
+from core.records.side_format import SideFormats
 from core.view.records.log_rows import LogRow, LogRows, RowKind
 from core.view.records.topic_rows import TopicRows
+from core.view.target.inspect_target import InspectTarget
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from core.client.read.record_source import RecordSource
     from core.records.record_filter import RecordFilter, Rows
-    from core.records.side_format import SideFormats
-    from core.view.target.inspect_target import InspectTarget
 
 _MOST_NAMED = 5
 
@@ -95,8 +95,6 @@ def next_of_key(
 
     Raises UsageError for a key that is not of the format of keys.
     """
-    import numpy as np
-
     from core.inspector.stats.trace import rows_ending_with
     from core.pipeline.consume_request import ConsumeRequest
     from core.pipeline.consuming.one_key import OneKey

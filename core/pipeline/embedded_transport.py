@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from threading import Event
 from typing import TYPE_CHECKING
 
 from core.broker.requests.handlers.produce import UnacknowledgedError
@@ -26,8 +27,6 @@ from core.protocol.frame import SIZE
 from core.protocol.primitives import Piece
 
 if TYPE_CHECKING:
-    from threading import Event
-
     from core.broker.broker_server import BrokerServer
 
 

@@ -20,6 +20,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError, UsageError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
+from core.files.file_names import parse_partition_directory_name
 from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.session import Session
 
@@ -145,8 +146,6 @@ def _named(text: str, known: Iterable[TopicPartition], where: str) -> list[Topic
     """Finds the partitions of `TOPIC`, `TOPIC:P` or `TOPIC-P`; an existing topic of that name comes first. Raises
     UsageError and KafkaError.
     """
-    from core.files.file_names import parse_partition_directory_name
-
     match = _NAME.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r}: expected a path, TOPIC, TOPIC-PARTITION or TOPIC:PARTITION")

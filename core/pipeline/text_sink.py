@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from core.client.read.record_source import Watermarks
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.format_pattern import Formatter, json_strings, pattern_formatter, text_of_batches
@@ -15,9 +15,6 @@ from core.records.batches import timestamp_type
 from core.records.byte_strings import ByteStrings, JoinedLines, Part, digits, join_parts
 from core.records.columns import RecordColumns
 from core.records.json_envelope import encode_bytes, encode_headers_json
-
-if TYPE_CHECKING:
-    from core.client.read.record_source import Watermarks
 
 
 def make_formatter(

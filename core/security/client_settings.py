@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from core.common.errors import UsageError
 from core.common.printable import did_you_mean
@@ -513,8 +514,6 @@ class _Settings:
                 hint="sasl.oauthbearer.token.endpoint.url=https://.., or file:///PATH, or sasl.oauthbearer.token",
             )
         if url.startswith("file:"):
-            from urllib.parse import unquote, urlsplit
-
             return BearerLogin(token_file=unquote(urlsplit(url).path), extensions=extensions)
         return BearerLogin(endpoint=self._endpoint(url, options), extensions=extensions)
 
@@ -560,8 +559,6 @@ class _Settings:
 
 def _keeps_secrets(url: str) -> bool:
     """Returns whether nobody on the way can read the requests to that URL."""
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

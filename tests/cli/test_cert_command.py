@@ -191,7 +191,7 @@ def test_a_password_is_asked_for_at_a_terminal(monkeypatch: pytest.MonkeyPatch) 
         asked.append(name)
         return "changeit"
 
-    monkeypatch.setattr("cli.security_options.ask_password", answer)
+    monkeypatch.setattr("cli.commands.cert.ask_password", answer)
     assert len(rows(STORES / "client.p12")) == 1
     assert asked == [str(STORES / "client.p12")]
     rows(STORES / "client.jks")

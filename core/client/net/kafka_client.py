@@ -30,6 +30,7 @@ from core.common.errors import (
 )
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
+from core.protocol.message import Api
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from core.client.net.address_map import AddressMap
     from core.client.net.authenticator import Authenticator
     from core.client.net.token_source import TokenSource
-    from core.protocol.message import Api
     from core.security.client_security import ClientSecurity
 
 

@@ -6,6 +6,7 @@ are not PEM files go to OpenSSL through a file in memory, or one that only we ma
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
@@ -385,8 +386,6 @@ def _normal_pem(text: str) -> str:
 
 
 def _to_pem(kind: str, der: bytes) -> str:
-    import base64
-
     return next(_pem_blocks(f"-----BEGIN {kind}-----{base64.b64encode(der).decode()}-----END {kind}-----"))[1]
 
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.client.schemas.protobuf_json import ProtobufJson
 from core.client.schemas.schema_files import (
@@ -24,13 +24,10 @@ from core.client.schemas.schema_files import (
     type_of,
 )
 from core.client.schemas.schema_id import Framed, RegistryKind, SchemaId, encode_indexes, find_framed
-from core.client.schemas.schema_registry import Codec, make_codec, protobuf_codec, references_of
+from core.client.schemas.schema_registry import Codec, SchemaRegistry, make_codec, protobuf_codec, references_of
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import UsageError
 from core.records.side_format import SideFormats, split_file
-
-if TYPE_CHECKING:
-    from core.client.schemas.schema_registry import SchemaRegistry
 
 _ANY = "google/protobuf/any.proto"
 

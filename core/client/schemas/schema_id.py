@@ -27,6 +27,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from core.client.schemas.undecoded import SchemaError
+from core.common.errors import CorruptRecordError
 from core.common.varint import read_uvarint, uvarint, varint
 from core.records.record import Headers
 
@@ -170,7 +171,6 @@ def _of_glue(data: bytes) -> Framed | None:
     schema_id = SchemaId(str(uuid.UUID(bytes=data[2:_GLUE_BYTES])), "glue")
     rest = data[_GLUE_BYTES:]
     if _GLUE_COMPRESSIONS[data[1]]:
-        from core.common.errors import CorruptRecordError
         from core.records.compression import decompress_zlib
 
         try:

@@ -32,7 +32,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import FAILOVER_SECONDS
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.record_source import ReadOptions
-from core.client.write.partitioner import make_partitioner
+from core.client.write.partitioner import Partitioner, make_partitioner
 from core.client.write.producer import RecordRefusedError, RecordsToSend
 from core.client.write.transactional_producer import TransactionalProducer
 from core.common.error_code import ErrorCode
@@ -45,7 +45,6 @@ from core.records.dead_letter import Origin, find_origin, find_reason, find_trie
 from core.records.record import Headers, encode_headers
 
 if TYPE_CHECKING:
-    from core.client.write.partitioner import Partitioner
     from core.client.write.redrive_request import RedriveRequest
     from core.records.record_filter import RecordFilter
 

@@ -31,7 +31,7 @@ from core.files.file_names import (
     find_unreadable_files,
 )
 from core.files.producer_snapshot import iter_producer_snapshot
-from core.forensics.bit_flip import ByteFix
+from core.forensics.bit_flip import ByteFix, one_bit_apart
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner, SegmentReader
@@ -323,8 +323,6 @@ class _Pass:
         yield from self._check_epochs([runs[number] for number in chain])
 
     def _odd_epoch(self, run: EpochRun, expected: int) -> Finding:
-        from core.forensics.bit_flip import one_bit_apart
-
         stored, right = (value.to_bytes(4, "big", signed=True) for value in (run.epoch, expected))
         differing = [at for at in range(4) if stored[at] != right[at]]
         fix, why = None, ""

@@ -11,6 +11,7 @@ last line. `ValueAccount` counts them.
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from collections.abc import Callable
@@ -256,8 +257,6 @@ def _or_utf8(read: Callable[[bytes], Any]) -> ValueFormat:
 
 
 def _base64(data: bytes) -> str:
-    import base64
-
     return base64.b64encode(data).decode("ascii")
 
 

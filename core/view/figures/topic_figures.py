@@ -136,8 +136,6 @@ def partition_rows(inspected: InspectTarget, topic: str) -> list[dict[str, Any]]
     if inspected.reader is not None:
         described = DirectoryTopics(inspected.reader).describe(topic)
     else:
-        from core.client.admin.admin import Admin
-
         described = Admin(inspected.client).describe_topic(topic)
     return [
         {

@@ -20,6 +20,8 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from core.client.read.record_source import WHOLE_LOG
 from core.common.config_def import HIDDEN
 from core.common.errors import AccessError, CorruptRecordError, PlogError, UsageError
@@ -30,7 +32,7 @@ from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.forensics.batch_location import find_file
 from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason, gap_of_hole
 from core.forensics.missing_offsets import Hole
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.forensics.read_committed import Outcome
 from core.inspector.dump.internal_records import DELETED, Decoder, find_decoder, has_secrets, hidden_metadata
 from core.records.batches import Batch, first_offset_of
@@ -41,7 +43,6 @@ from core.records.record import Headers, Record
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
     from core.client.schemas.key_value_decoder import SideDecoder
-    from core.forensics.partition_reader import DirectoryReader
     from core.records.record_filter import RecordFilter
 
 
@@ -248,8 +249,6 @@ def _hits(
 
 
 def _bounds(columns: RecordColumns) -> list[int]:
-    import numpy as np
-
     return [int(n) for n in np.searchsorted(columns.batch_numbers, np.arange(len(columns.batches) + 1))]
 
 

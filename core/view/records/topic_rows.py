@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from core.client.read.record_source import Offsets
 from core.common.topic_partition import TopicPartition
 from core.view.records.log_rows import LogRow, LogRows, RowKind, Steps
 
 if TYPE_CHECKING:
-    from core.client.read.record_source import Offsets
     from core.records.record_filter import RecordFilter
 
 
