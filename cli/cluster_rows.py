@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cli.output import Row
@@ -204,17 +205,12 @@ def replica_rows(report: PartitionReport) -> list[Row]:
     }
     return [
         {
+            **asdict(replica),
             "partition": str(placed.partition),
             "broker": replica.broker_id,
             "role": "leader" if replica.is_leader else "follower",
             "in_sync": replica.is_in_sync,
             "eligible": replica.is_eligible,
-            "start_offset": replica.start_offset,
-            "end_offset": replica.end_offset,
-            "lag": replica.lag,
-            "size_bytes": replica.size_bytes,
-            "lag_bytes": replica.lag_bytes,
-            "why_out_of_sync": replica.why_out_of_sync,
             **of_partition,
         }
         for replica in report.replicas

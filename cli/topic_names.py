@@ -136,12 +136,9 @@ def show_usage(names: Sequence[str], place: Place, output: OutputFormat) -> None
             )
             rows += [
                 {
+                    **one._asdict(),
                     "topic": name,
-                    "what": one.what,
-                    "who": one.who,
                     "time": None if one.time_ms is None else time_text(one.time_ms),
-                    "partition": one.partition,
-                    "offset": one.offset,
                     "note": one.note or None,
                 }
                 for one in found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -175,19 +176,13 @@ def _look(ders: Sequence[bytes], place: str, server: ServerCertificates | None) 
         state = _state(found, now)
         code |= state in ("expired", "not yet good")
         row = {
+            **asdict(found),
             "number": number,
-            "subject": found.subject,
-            "issuer": found.issuer,
             "names": list(found.names),
             "not_before": f"{found.start:%Y-%m-%dT%H:%M:%SZ}",
             "not_after": f"{found.end:%Y-%m-%dT%H:%M:%SZ}",
             "days_left": found.days_left(now),
             "state": state,
-            "is_ca": found.is_ca,
-            "key": found.key,
-            "signature": found.signature,
-            "serial": found.serial,
-            "sha256": found.sha256,
         }
         if server is not None and number == 1:  # a client checks this one, by the others
             row["trusted"] = server.refusal is None

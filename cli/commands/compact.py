@@ -164,14 +164,13 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
 
     def row(partition: TopicPartition, found: Explained) -> Row:
         return {
+            **found._asdict(),
             "partition": str(partition),
-            "offset": found.offset,
             "timestamp": time_text(found.timestamp) if found.timestamp >= 0 else None,
             "key": None if found.key is None else _printable(format_text(as_utf8(found.key))),
             "tombstone": found.is_tombstone,
             "fate": "goes" if found.goes else "stays",
             "reason": found.reason.value,
-            "detail": found.detail,
         }
 
     rows: list[Row] = []

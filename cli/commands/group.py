@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,13 +98,8 @@ def _list_readers(topics: list[str], states: set[str], place: Place, output: Out
         progress.done()
         rows: list[Row] = [
             {
+                **one._asdict(),
                 "group": one.group_id,
-                "topic": one.topic,
-                "state": one.state,
-                "type": one.type,
-                "members": one.members,
-                "partitions": one.partitions,
-                "lag": one.lag,
                 "last_commit": None if one.last_commit_ms is None else time_text(one.last_commit_ms),
                 "note": one.problem or None,
             }
@@ -178,7 +174,7 @@ def describe(
                 group = admin.describe(group_id)
                 headlines.append(_headline(group))
                 if members:
-                    rows += _member_rows(group)
+                    rows += [{"group": group_id, **_member_cells(member)} for member in group.members]
                     continue
                 offsets = admin.offsets(group_id)
                 committed.update(partition.topic for partition in offsets)
@@ -195,21 +191,14 @@ def describe(
 
 
 def _offset_row(group_id: str, row: GroupPartition) -> Row:
-    member = row.member
-    return {
-        "group": group_id,
-        "topic": row.partition.topic,
-        "partition": row.partition.partition,
-        "offset": row.offset,
-        "end_offset": row.end_offset,
-        "lag": row.lag,
-        "lag_ms": row.lag_ms,
-        "note": row.problem or None,
-        "metadata": row.metadata,
-        "member_id": member and member.member_id,
-        "client_id": member and member.client_id,
-        "host": member and member.client_host,
-    }
+    member = {} if row.member is None else _member_cells(row.member)
+    return {**member, **row._asdict(), **row.partition._asdict(), "group": group_id, "note": row.problem or None}
+
+
+def _member_cells(member: GroupMember) -> Row:
+    partitions = None if member.partitions is None else sorted(map(str, member.partitions))
+    names = {"instance_id": member.group_instance_id, "host": member.client_host}
+    return {**asdict(member), **names, "partitions": partitions}
 
 
 def _watched(look: Callable[[], tuple[list[str], list[Row]]], seconds: float) -> Iterator[tuple[list[str], list[Row]]]:
@@ -276,20 +265,6 @@ def _headline(group: GroupDescription) -> str:
         f"{group.group_id}: {group.state}, {group.type}{protocol}, {len(group.members)} members, "
         f"coordinator {group.coordinator}"
     )
-
-
-def _member_rows(group: GroupDescription) -> list[Row]:
-    return [
-        {
-            "group": group.group_id,
-            "member_id": member.member_id,
-            "instance_id": member.group_instance_id,
-            "client_id": member.client_id,
-            "host": member.client_host,
-            "partitions": None if member.partitions is None else sorted(map(str, member.partitions)),
-        }
-        for member in group.members
-    ]
 
 
 @command(app, "reset-offsets")
@@ -500,16 +475,8 @@ def remove_members(
 
 
 def _removed_row(group: str, member: GroupMember, result: str) -> Row:
-    return {
-        "group": group,
-        "instance_id": member.group_instance_id,
-        "member_id": member.member_id,
-        "client_id": member.client_id,
-        "host": member.client_host,
-        "partitions": None if member.partitions is None else sorted(map(str, member.partitions)),
-        "note": "it had left, and was awaited" if member.is_away else None,
-        "result": result,
-    }
+    note = "it had left, and was awaited" if member.is_away else None
+    return {**_member_cells(member), "group": group, "note": note, "result": result}
 
 
 _REMOVED_COLUMNS = ["group", "instance_id", "member_id", "client_id", "host", "partitions", "note", "result"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,21 +59,8 @@ def list_(
             longer_than_ms=-1 if longer_than is None else round(longer_than * 1000),
             pattern=pattern,
         )
-        rows: list[Row] = [
-            {
-                "transactional_id": t.transactional_id,
-                "state": t.state,
-                "producer_id": t.producer_id,
-                "coordinator": t.coordinator,
-            }
-            for t in found
-        ]
-        write_rows(
-            rows,
-            ["transactional_id", "state", "producer_id", "coordinator"],
-            output,
-            drops=["coordinator", "producer_id"],
-        )
+        columns = ["transactional_id", "state", "producer_id", "coordinator"]
+        write_rows(list(map(asdict, found)), columns, output, drops=["coordinator", "producer_id"])
 
 
 def _are_transactions(topic: str) -> bool:
@@ -109,18 +97,12 @@ def describe(
     with place.session().open_client(is_read_only=True, rests_on=_are_transactions, opens_late=True) as client:
         for transactional_id in transactional_ids:
             found = TransactionAdmin(client).describe(transactional_id)
-            is_open = found.state == "Ongoing"
             rows.append(
                 {
-                    "transactional_id": found.transactional_id,
-                    "state": found.state,
-                    "producer_id": found.producer_id,
-                    "producer_epoch": found.producer_epoch,
-                    "timeout_ms": found.timeout_ms,
+                    **asdict(found),
                     "started": _time(found.started_ms),
-                    "open_seconds": _seconds_since(found.started_ms) if is_open else None,
+                    "open_seconds": _seconds_since(found.started_ms) if found.state == "Ongoing" else None,
                     "partitions": sorted(map(str, found.partitions)),
-                    "coordinator": found.coordinator,
                 }
             )
         drops = ["coordinator", "producer_epoch", "timeout_ms", "started", "producer_id"]
@@ -204,20 +186,15 @@ _OPEN_DROPS = [
 def _open_row(transaction: OpenTransaction) -> Row:
     known = transaction.known
     return {
-        "topic": transaction.partition.topic,
-        "partition": transaction.partition.partition,
-        "start_offset": transaction.start_offset,
+        **asdict(transaction),
+        **transaction.partition._asdict(),
         "since": _time(transaction.since_ms),
         "open_seconds": _seconds_since(transaction.since_ms),
         "last_write": _time(transaction.last_timestamp),
-        "producer_id": transaction.producer_id,
-        "producer_epoch": transaction.producer_epoch,
         "transactional_id": None if known is None else known.transactional_id,
         "coordinator_state": None if known is None else known.state,
         "is_hanging": transaction.is_hanging,
         "pins_last_stable_offset": transaction.pins_last_stable_offset,
-        "last_stable_offset": transaction.last_stable_offset,
-        "high_watermark": transaction.high_watermark,
     }
 
 

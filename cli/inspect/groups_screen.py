@@ -6,6 +6,7 @@ import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -275,8 +276,7 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
     def _row(self, row: GroupPartition) -> Row:
         return {
             **row._asdict(),
-            "topic": row.partition.topic,
-            "partition": row.partition.partition,
+            **row.partition._asdict(),
             "client": None if row.member is None else row.member.client_id,
             "trend": self.note_lag(row.partition, row.lag),
         }
@@ -312,13 +312,7 @@ def _member_row(member: GroupMember) -> Row:
         partitions = "not known: it is no consumer"
     else:
         partitions = ", ".join(sorted(map(str, member.partitions))) or "none"
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "partitions": partitions,
-    }
+    return {**asdict(member), "partitions": partitions}
 
 
 def _details(row: Row) -> Iterator[str]:

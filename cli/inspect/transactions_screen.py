@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -189,21 +190,15 @@ def _open_row(one: OpenTransaction, now_ms: int) -> Row:
         word for word, holds in (("hangs", one.is_hanging), ("holds readers", one.pins_last_stable_offset)) if holds
     ]
     return {
+        **asdict(one),
         "where": str(one.partition),
-        "partition": one.partition,
-        "start_offset": one.start_offset,
         "mark": ", ".join(marks),
         "is_hanging": one.is_hanging,
         "holds_readers": one.pins_last_stable_offset,
         "open_ms": None if since is None else max(now_ms - since, 0),
         "transactional_id": None if one.known is None else one.known.transactional_id,
-        "producer_id": one.producer_id,
-        "producer_epoch": one.producer_epoch,
         "state": None if one.known is None else one.known.state,
         "since": since,
-        "last_timestamp": one.last_timestamp,
-        "last_stable_offset": one.last_stable_offset,
-        "high_watermark": one.high_watermark,
     }
 
 
