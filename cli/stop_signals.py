@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -135,6 +135,22 @@ def undivided(limit_s: float = FINISHING_SECONDS) -> Iterator[None]:
         yield
     finally:
         stop.leave()
+
+
+def collect_stop_signals(on_signal: Callable[[int], None]) -> list[int]:
+    """Has each signal call `on_signal` with the number of those before it. Returns the list of received signals."""
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
+        on_signal(len(received))
+        received.append(number)
+
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` starts it
+            signal.signal(number, stop)
+    return received
 
 
 def exit_code_of(code: int) -> int:

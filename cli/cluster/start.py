@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +22,7 @@ import typer
 from cli.logging import LogFormat
 from cli.options import parse_settings
 from cli.security_options import level_of
-from cli.stop_signals import STOP_SIGNALS, leave_terminal
+from cli.stop_signals import collect_stop_signals
 from cli.terminal import say
 from core.common.command_option import Option
 from core.common.errors import PlogError, UsageError
@@ -105,19 +104,7 @@ def _watch(cluster: LocalCluster, stopped: list[int]) -> int:
 
 def _stop_at_signals(cluster: LocalCluster) -> list[int]:
     """Lets the first signal stop the cluster, and the second end it at once. Returns the list of received signals."""
-    received: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            leave_terminal()
-        if received:
-            cluster.kill()
-        received.append(number)
-
-    for number in STOP_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` starts it
-            signal.signal(number, stop)
-    return received
+    return collect_stop_signals(lambda before: cluster.kill() if before else None)
 
 
 # --- what the brokers log

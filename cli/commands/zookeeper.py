@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.options import parse_settings
 from cli.plog_command import command, new_app
 from cli.security_options import level_of
-from cli.stop_signals import STOP_SIGNALS, leave_terminal
+from cli.stop_signals import collect_stop_signals
 from cli.terminal import say
 from core.common.command_option import Option
 from core.common.errors import AccessError, UsageError
@@ -72,7 +71,9 @@ def start(
         server = ZooKeeperProcess(data_dir, where, group=group, settings=own)
         try:
             server.start()
-            was_stopped = _stop_at_signals(server)
+            was_stopped = collect_stop_signals(
+                lambda before: server.signal(signal.SIGKILL if before else signal.SIGTERM)
+            )
             if not where.is_loopback:
                 say(
                     f"warning: on {where} without authentication: anybody who reaches this address may change "
@@ -101,19 +102,3 @@ def _run(server: ZooKeeperProcess, was_stopped: list[int]) -> None:
             raise
     if not was_stopped:
         raise server.failure()
-
-
-def _stop_at_signals(server: ZooKeeperProcess) -> list[int]:
-    """Lets the first signal stop the server, and the second end it at once. Returns the list of received signals."""
-    received: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            leave_terminal()
-        server.signal(signal.SIGKILL if received else signal.SIGTERM)
-        received.append(number)
-
-    for number in STOP_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` starts it
-            signal.signal(number, stop)
-    return received
