@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cli.output import Row
 from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.cluster.description.cluster_health import partition_health
+from core.cluster.description.feature_args import features_of
 from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
+from core.protocol.api_names import API_NAMES
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery
@@ -81,8 +83,6 @@ def _state(broker: BrokerDescription) -> str:
 
 def api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
     """Returns one row for each range of an API's versions, with its brokers; `shows_all`: even if all have it."""
-    from core.protocol.api_names import API_NAMES
-
     asked = sum(broker.versions is not None for broker in found.brokers)
     brokers: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for broker in found.brokers:
@@ -107,8 +107,6 @@ def feature_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
     """Returns one row for each range of a feature's levels, with the brokers that support it: a broker that reports no
     level supports only 0. Level 0 is finalized if no other is. `shows_all`: says so if all asked brokers do.
     """
-    from core.cluster.description.feature_args import features_of
-
     known = {broker.broker_id: broker.features for broker in found.brokers if broker.features is not None}
     brokers: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for name in features_of(found):

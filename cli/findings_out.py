@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.output import Row
+from cli.progress import size_text
 from cli.terminal import say
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ def finding_text(finding: Finding) -> str:
 
 def checked_text(what: str, findings: int, checked_bytes: int, *, is_deep: bool) -> str:
     """Describes the result of a check in one line; `what` names the paths."""
-    from cli.progress import size_text
-
     checked = f"{size_text(checked_bytes)} of log checked"
     if checked_bytes and not is_deep:
         checked += "; records were not decoded, --deep does that"

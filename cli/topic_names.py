@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cli.options import ensure_meant
 from cli.output import OutputFormat, Row, write_rows
+from cli.progress import size_text
 from cli.terminal import say
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -81,8 +82,6 @@ def confirm_deletion(
 
 
 def sum_text(topic: TopicDescription) -> str:
-    from cli.progress import size_text
-
     offsets = sum(p.end_offset - p.start_offset for p in topic.partitions)
     sizes = [p.size_bytes for p in topic.partitions if p.size_bytes is not None]
     text = f"{offsets:,} offsets, {size_text(float(sum(sizes)))}"

@@ -10,7 +10,9 @@ import typer
 from cli.cluster.served_cluster import PartitionsArgument, find_partitions, open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.progress import Progress
 from cli.terminal import say
+from core.cluster.description.cluster_health import names_text
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ def check(
     Example:
       plog cluster check flights --bootstrap-server 127.0.0.1:9092
     """
-    from cli.progress import Progress
     from core.client.cluster_admin.cluster_partitions import read_partitions
     from core.client.cluster_admin.replica_check import ReplicaCheck
 
@@ -91,8 +92,6 @@ def _say_rest(found: Sequence[ReplicaComparison]) -> None:
         for broker, error in one.not_compared.items():
             reasons.setdefault((broker, error.message), []).append(one.partition)
     for (broker, message), partitions in reasons.items():
-        from core.cluster.description.cluster_health import names_text
-
         say(f"warning: broker {broker} was not compared for {names_text(partitions)}: {message}")
     if any(one.is_compacted for one in found):
         say(

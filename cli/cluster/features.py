@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.served_cluster import open_cluster
+from cli.cluster_rows import FEATURE_COLUMNS, feature_rows
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say, say_failures
+from core.cluster.description.feature_args import (
+    ALL,
+    FeatureArg,
+    PlannedUpdate,
+    features_of,
+    parse_wanted,
+    plan_updates,
+)
+from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, FeatureUpdate, UpgradeType, unsupported
 from core.common.command_option import Option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
@@ -20,8 +30,6 @@ if TYPE_CHECKING:
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.cluster_description import ClusterDescription
-    from core.cluster.description.feature_args import FeatureArg, PlannedUpdate
-    from core.cluster.image.feature_levels import FeatureUpdate
 
 _COLUMNS = ["feature", "before", "level", "result"]
 
@@ -60,8 +68,6 @@ def features(
     Example:
       plog cluster features --upgrade all --bootstrap-server 127.0.0.1:9092
     """
-    from core.cluster.description.feature_args import parse_wanted
-
     wanted = parse_wanted(upgrade or (), downgrade or (), is_unsafe=unsafe)
     if unsafe and not downgrade:
         raise UsageError("--unsafe goes with --downgrade only")
@@ -75,7 +81,6 @@ def features(
 
 
 def _show(place: Place, output: OutputFormat) -> int:
-    from cli.cluster_rows import FEATURE_COLUMNS, feature_rows
     from core.client.admin.cluster_status import describe_cluster
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.directory_cluster import read_cluster
@@ -95,8 +100,6 @@ def _show(place: Place, output: OutputFormat) -> int:
 
 
 def _say_epoch(found: ClusterDescription, *, is_served: bool) -> None:
-    from core.cluster.description.feature_args import features_of
-
     if not is_served:
         say("no broker serves the directory: this is what its files say")
     elif not features_of(found):
@@ -110,8 +113,6 @@ def _say_epoch(found: ClusterDescription, *, is_served: bool) -> None:
 
 def _say_lacking(found: ClusterDescription) -> int:
     """Reports brokers that can't work at the finalized levels, and returns the exit code."""
-    from core.cluster.image.feature_levels import unsupported
-
     code = 0
     for broker in found.brokers:
         if broker.features is None:
@@ -123,9 +124,6 @@ def _say_lacking(found: ClusterDescription) -> int:
 
 
 def _hint_at_more(found: ClusterDescription) -> None:
-    from core.cluster.description.feature_args import ALL, FeatureArg, plan_updates
-    from core.cluster.image.feature_levels import UpgradeType
-
     more = plan_updates([FeatureArg(ALL, None, UpgradeType.UPGRADE)], found)
     if more:
         say(f"hint: plog cluster features --upgrade {ALL}{typed_place()} would finalize {_levels_text(more)}")
@@ -140,7 +138,6 @@ def _change(
     """Returns the exit code. Raises the failure of a broker that must be asked and can't be reached."""
     from core.client.admin.cluster_status import describe_cluster
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
-    from core.cluster.description.feature_args import plan_updates
 
     found = describe_cluster(client)
     failures = [broker.failure for broker in found.brokers if broker.failure is not None]
@@ -187,16 +184,11 @@ _LOST = {"group.version": "members of groups of the consumer protocol are refuse
 
 
 def _unsafe_of(needed: Sequence[PlannedUpdate]) -> list[PlannedUpdate]:
-    from core.cluster.image.feature_levels import UpgradeType
-
     return [one for one in needed if one.update.way is UpgradeType.UNSAFE_DOWNGRADE]
 
 
 def _warn(needed: Sequence[PlannedUpdate], found: ClusterDescription) -> str:
     """Reports the consequences, and returns the risk; "" if there are only safe downgrades."""
-    from core.cluster.description.feature_args import features_of
-    from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
-
     raised = [one for one in needed if one.update.level > one.before]
     unsafe = _unsafe_of(needed)
     if raised:

@@ -29,13 +29,13 @@ from cli.data_location import Place, ReadPlace
 from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption
 from cli.terminal import say, say_failures
+from core.cluster.assignment.planned_move import PlannedMove, read_plan
 from core.common.command_option import Option
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
-    from core.cluster.assignment.planned_move import PlannedMove
 
 
 def reassign(
@@ -122,7 +122,6 @@ def _make(
 def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
     from core.client.cluster_admin.reassigner import ensure_free
     from core.client.cluster_admin.replica_sizes import largest_sizes
-    from core.cluster.assignment.planned_move import PlannedMove, read_plan
 
     try:
         text = file.read_text()

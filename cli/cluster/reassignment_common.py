@@ -14,6 +14,8 @@ from cli.data_location import typed_place
 from cli.output import OutputFormat, Row, write_rows
 from cli.progress import size_text
 from cli.terminal import cut, find_width, say, say_failures
+from core.cluster.assignment.planned_move import PlannedMove, plan_json
+from core.cluster.description.cluster_health import names_text
 from core.common.command_option import Option
 from core.common.errors import AccessError, UsageError
 from core.common.time_text import duration_text
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from core.client.cluster_admin.reassigner import Reassigner
     from core.client.cluster_admin.reassignment_watch import MovedSoFar
     from core.client.net.kafka_client import KafkaClient
-    from core.cluster.assignment.planned_move import PlannedMove
     from core.cluster.description.replicated_partition import ReplicatedPartition
 
 ThrottleOption = Annotated[
@@ -146,8 +147,6 @@ def make_reassigner(client: KafkaClient, progress: MoveProgress) -> Reassigner:
 def write_moves(moves: Sequence[PlannedMove], output: OutputFormat, *, as_plan: bool = False) -> None:
     """Prints a row for each partition; `as_plan`: JSON is the input of kafka-reassign-partitions.sh."""
     if as_plan and output is OutputFormat.json:
-        from core.cluster.assignment.planned_move import plan_json
-
         print(plan_json(moves))
         return
     if output is OutputFormat.table and not moves:
@@ -218,8 +217,6 @@ def say_progress(moves: Sequence[PlannedMove], state: MovedSoFar) -> None:
 
 def warn_of_leaderless(planned: Iterable[ReplicatedPartition]) -> None:
     """Warns of partitions that can't move because they have no leader."""
-    from core.cluster.description.cluster_health import names_text
-
     leaderless = [p.partition for p in planned if not p.has_leader]
     if leaderless:
         have = "has" if len(leaderless) == 1 else "have"

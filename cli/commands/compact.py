@@ -16,9 +16,11 @@ import typer
 from cli.options import parse_settings
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
+from cli.progress import Progress, size_text
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import PlogError, UsageError
+from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,7 +100,6 @@ def _plans(
 
 @contextlib.contextmanager
 def _compaction(path: Path, options: CompactionOptions) -> Iterator[OfflineCompaction]:
-    from cli.progress import Progress
     from core.inspector.stats.offline_compaction import OfflineCompaction
 
     progress = Progress("read", "bytes")
@@ -142,8 +143,6 @@ def _more_rounds(plan: CompactionPlan, dedupe_buffer_size: int) -> str | None:
 
 
 def _say_summary(plans: Sequence[CompactionPlan], *, is_done: bool) -> None:
-    from cli.progress import size_text
-
     found = [plan.stats for plan in plans if plan.stats is not None]
     if not plans:
         say("no compacted topic there; --set cleanup.policy=compact takes any for one")
@@ -158,7 +157,6 @@ def _say_summary(plans: Sequence[CompactionPlan], *, is_done: bool) -> None:
 
 
 def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | None, output: OutputFormat) -> None:
-    from core.common.time_text import time_text
     from core.inspector.dump.value_format import as_utf8, format_text
     from core.inspector.stats.compaction_explain import CompactionExplainer
 

@@ -17,11 +17,11 @@ from cli.plog_command import command, new_app
 from cli.security_options import read_client_settings
 from cli.terminal import say
 from core.common.command_option import Argument, Option
+from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
     from core.client.admin.admin import ConfigValue
-    from core.common.config_def import ConfigResourceType
     from core.pipeline.session import Session
 
 app = new_app(
@@ -88,7 +88,6 @@ def describe(
       plog config describe topic flights --all
     """
     from core.client.admin.admin import Admin
-    from core.common.config_def import ConfigSource
 
     with place.session().open_client(is_read_only=True, rests_on=lambda _: False) as client:
         configs = Admin(client).describe_configs(_type_of(kind), name, with_docs=docs)
@@ -109,8 +108,6 @@ def describe(
 
 
 def _row(config: ConfigValue) -> Row:
-    from core.common.config_def import ConfigSource
-
     known = config.source in list(ConfigSource)
     return {
         "key": config.name,
@@ -288,8 +285,6 @@ def _warn_of_unknown(configs: Iterable[ConfigValue], keys: Iterable[str]) -> Non
 
 
 def _type_of(kind: ResourceKind) -> ConfigResourceType:
-    from core.common.config_def import ConfigResourceType
-
     return ConfigResourceType[kind.name.upper()]
 
 

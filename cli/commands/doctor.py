@@ -14,9 +14,12 @@ import typer
 
 from cli.output import OutputFormat, OutputOption, Row, fields, write_rows
 from cli.plog_command import command, new_app
+from cli.progress import Progress, size_text
 from cli.terminal import fill, find_width, say_failures, wrapped
+from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, find_release
 from core.common.command_option import Argument, Option
 from core.common.printable import printable
+from core.common.time_text import time_text
 
 if TYPE_CHECKING:
     from core.view.figures.diagnosis import Advice, Diagnosis
@@ -46,7 +49,6 @@ def doctor(
     Example:
       plog doctor sample-data/damaged
     """
-    from cli.progress import Progress
     from core.view.figures.diagnosis import examine
 
     progress = Progress("checked", "bytes")
@@ -124,8 +126,6 @@ def _kind_text(found: Diagnosis) -> str:
 
 
 def _writer_text(found: Diagnosis) -> str:
-    from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, find_release
-
     if found.written_by is None:
         return ""
     texts = [found.written_by]
@@ -148,8 +148,6 @@ def _server_text(found: Diagnosis) -> str:
 
 
 def _contents_text(found: Diagnosis, most: int) -> str:
-    from cli.progress import size_text
-
     texts = [f"{size_text(found.size_bytes)} of log in {_counted(found.segments, 'segment')}"]
     if found.kind in ("data directory", "folder of partitions"):
         topics = [f"{topic} {size_text(size)}" for topic, size in found.topic_bytes.items()]
@@ -176,8 +174,6 @@ def _beside_text(found: Diagnosis, most: int) -> str:
 
 
 def _partial_text(found: Diagnosis) -> str:
-    from cli.progress import size_text
-
     if not found.is_partial:
         return ""
     minutes = found.seconds / max(found.seen_bytes, 1) * found.size_bytes / 60
@@ -197,8 +193,6 @@ def _verify_text(found: Diagnosis) -> str:
 def _gaps_text(found: Diagnosis) -> str:
     if found.records is None:
         return "a single file has none; its folder has"
-    from core.common.time_text import time_text
-
     texts = [f"{_counted(found.records, 'record')}, {_counted(found.offsets_without_record, 'offset')} without one"]
     texts.append(f"{found.lost:,} of them lost or unexplained")
     if found.hidden_records:
@@ -211,8 +205,6 @@ def _gaps_text(found: Diagnosis) -> str:
 
 
 def _stats_text(found: Diagnosis) -> str:
-    from core.common.time_text import time_text
-
     texts = [_counted(found.batches, "batch", "es")]
     if found.first_timestamp >= 0:
         texts.append(f"{time_text(found.first_timestamp)} to {time_text(found.last_timestamp)}")

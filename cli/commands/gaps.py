@@ -18,6 +18,7 @@ from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.common.out_file import write_whole
+from core.forensics.gap_ledger import LOSING_REASONS, GapReason
 from core.pipeline.log_places import split_offset
 
 app = new_app()
@@ -52,7 +53,6 @@ def gaps(
     Example:
       plog gaps sample-data/partition/txn_multisegment-0
     """
-    from core.forensics.gap_ledger import LOSING_REASONS
     from core.pipeline.gap_account import account_for
 
     if isolation not in ("read_committed", "read_uncommitted"):
@@ -87,8 +87,6 @@ def _ensure_range(places: Sequence[str], start: int, end: int | None) -> None:
 
 def _count_text(accounts: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
     """Counts as `stats` does: hidden records are records, and offsets before the log's start do not count."""
-    from core.forensics.gap_ledger import GapReason
-
     hidden = sum(account["hidden_records"] for account in accounts)
     records = sum(account["records"] for account in accounts) + hidden
     trimmed = sum(row["count"] for row in rows if row["reason"] == GapReason.TRIMMED)

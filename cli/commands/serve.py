@@ -21,7 +21,9 @@ from cli.plog_command import command, new_app
 from cli.stop_signals import leave_terminal
 from cli.terminal import say
 from core.common.command_option import Option
+from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 from core.common.errors import AccessError, PlogError, UsageError
+from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
 from core.common.properties_file import parse_properties
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.socket_server import SocketServer
     from core.cluster.image.metadata_image import MetadataImage
-    from core.common.endpoint import Endpoint
 
 _SWITCH_INTERVAL_S = 0.0001
 """How long a thread waits for the interpreter lock before it gets it; Python's own 5 ms are longer than a request, or a
@@ -138,8 +139,6 @@ def serve(
       plog serve --listener INSIDE://:29092 --listener OUTSIDE://:9092 --advertise OUTSIDE://localhost:9092
       plog serve --ephemeral --topic orders:6 --topic audit:1:cleanup.policy=compact
     """
-    from core.common.endpoint import parse_endpoint
-
     start_logging(log_format, log_requests=log_requests)
     _raise_open_files_limit()
     _interrupt_nobody()
@@ -194,7 +193,6 @@ def serve(
 def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]:
     """Returns the listeners; `listen` is the address of a single one, in place of the configured ones."""
     from core.broker.serving.listener_endpoints import Listener
-    from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 
     if listen is None:
         return config.listeners_or(Endpoint("127.0.0.1", DEFAULT_PORT))
@@ -214,8 +212,6 @@ def _data_directory(named: Path | None, config: BrokerConfig, *, is_ephemeral: b
 
 def _raise_open_files_limit() -> None:
     """Raises the limits of files and connections as far as the system allows. Raises AccessError if that is too low."""
-    from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
-
     limit = raise_limit()
     if limit < LEAST_DESCRIPTORS:
         raise AccessError(

@@ -14,11 +14,13 @@ from cli.findings_out import print_findings
 from cli.options import PLACES_HELP
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
+from cli.progress import Progress, size_text
 from cli.terminal import can_show, find_width, say, say_failures, show, text_width
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.common.out_file import write_whole
 from core.common.printable import printable
+from core.common.time_text import time_text
 from core.forensics.missing_offsets import offsets_text
 from core.pipeline.log_places import split_offset
 
@@ -47,7 +49,6 @@ def stats(
     Example:
       plog stats sample-data/partition
     """
-    from cli.progress import Progress
     from core.pipeline.stats_account import account_for
 
     for one in places:
@@ -79,9 +80,6 @@ def stats(
 
 
 def _print(name: str, log: dict[str, Any]) -> None:
-    from cli.progress import size_text
-    from core.common.time_text import time_text
-
     summary, sample = log["summary"], log["sample"]
     segments = (
         "" if summary["segments"] is None else f" in {summary['segments']} segment{'s' * (summary['segments'] != 1)}"

@@ -16,6 +16,7 @@ from cli.terminal import say
 from core.common.command_option import Argument, Option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
+from core.common.time_text import time_text
 
 if TYPE_CHECKING:
     from core.client.write.transaction_admin import OpenTransaction, TransactionAdmin
@@ -274,8 +275,6 @@ def _find(
 
 
 def _time(timestamp_ms: int) -> str | None:
-    from core.common.time_text import time_text
-
     return time_text(timestamp_ms) if timestamp_ms >= 0 else None
 
 
