@@ -13,7 +13,7 @@ from scripts.exchange import CHECKS, WITH_SPARK, Check, Commit, exchange, trees,
 Commits = tuple[Commit, Commit, Path]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def commits() -> Iterator[Commits]:
     try:
         with trees("HEAD^") as found:
@@ -32,4 +32,7 @@ def test_a_commit_that_looks_for_another_file_is_found(commits: Commits) -> None
     text = file.read_text()
     file.write_text(text.replace('JOURNAL = "recovery-journal"', 'JOURNAL = "journal-of-recovery"'))
     assert file.read_text() != text
-    assert len(exchange(*commits, (undone_recovery,))) == 2
+    place = commits[2] / "looks-for-another"
+    place.mkdir()
+    assert len(exchange(*commits[:2], place, (undone_recovery,))) == 2
+    file.write_text(text)
