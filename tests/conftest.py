@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.class_archives import spark_options
+from tests.support.file_scheduling import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.support.file_scheduling import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.support.manual_clock import ManualClock
 from tests.support.server import Server

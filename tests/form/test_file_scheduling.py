@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.file_scheduling import FileScheduling
+from tests.support.file_scheduling import LONGEST, FileScheduling
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = 5
@@ -36,6 +36,24 @@ def test_a_crash_costs_one_test(crashes_at: int, tmp_path: Path) -> None:
     done = subprocess.run([*command, tmp_path], cwd=ROOT, capture_output=True, check=False, text=True)
     assert re.search(rf"2 failed, {4 * TESTS - 2} passed", done.stdout), done.stdout
     assert done.returncode == 1
+
+
+@pytest.mark.longer
+def test_the_longest_files_are_begun_first(tmp_path: Path) -> None:
+    for name in ("cli/test_a.py", "cli/test_b.py", "cli/test_c.py", LONGEST[0], LONGEST[1]):
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("def test(): pass\ndef test_more(): pass\n" if "cli" in name else "def test(): pass\n")
+    plugins = ("-p", "tests.support.file_scheduling", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-v", "-n", "1", "--dist", "loadfile", *plugins, tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True)
+    order = re.findall(r"PASSED \S*?(\w+/test_\w+\.py)::", done.stdout)
+    assert order[:2] == list(LONGEST[:2])
+    assert len(order) == 8
+
+
+def test_the_longest_files_are_there() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).exists()] == []
 
 
 class Worker:
