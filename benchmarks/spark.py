@@ -84,7 +84,7 @@ def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
         pieces = split_by_index(log, 0, log.end_offset, TARGET_BYTES)
         ranges += (OffsetRange("t", number, *piece, directory=str(log.directory)) for piece in pieces)
         log.close()
-    plan = ReplayPlan({}, tuple(ranges), OutputFormat("parquet", "binary", "binary", ""), COLUMNS)
+    plan = ReplayPlan({}, tuple(ranges), OutputFormat("parquet", "binary", "binary"), COLUMNS)
     shutil.rmtree(out, ignore_errors=True)
     job = Replay(out)
     with job.locked():

@@ -286,7 +286,7 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
         from core.spark.delta_table import commit_delta_table
 
         replay.claim.ensure_held()
-        commit_delta_table(replay.directory, files, plan.output.partition_by, plan.id)
+        commit_delta_table(replay.directory, files, [one.name for one in plan.output.partition_by], plan.id)
     replay.commit(plan)
     rows = sum(file.rows for file in files)
     say(f"{rows:,} records in {len(files)} files in {replay.directory}, {time.monotonic() - started_s:.1f} s")

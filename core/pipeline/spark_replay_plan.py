@@ -29,10 +29,11 @@ def make_plan(request: ReplayRequest, session: Session, range_bytes: int, access
     request.ensure_sensible()
     columns = tuple(name.strip() for name in request.columns.split(",")) if request.columns else COLUMNS
     schema_of(columns)
-    ranges = _find_ranges(request, session, range_bytes, access)
+    ranges = _find_ranges(request, session, max(range_bytes, request.file_size_bytes), access)
     kind = "parquet" if request.kind == "delta" else request.kind
     value_format = "binary" if request.schema else request.value_format
-    output = OutputFormat(kind, request.key_format, value_format, request.partition_by)
+    codec = request.compression or ("none" if kind in ("json", "csv") else "zstd")
+    output = OutputFormat(kind, request.key_format, value_format, request.partitions, codec, request.file_size_bytes)
     if not request.schema and not request.transform:  # of those, Spark says which columns they have
         ensure_writable(output, schema_of(columns))
     return ReplayPlan(

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from dataclasses import fields as dataclass_fields
+from typing import TYPE_CHECKING, Annotated, Any
 
 from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
+from core.common.decompression_limit import parse_size
 from core.common.errors import UsageError
 from core.pipeline.consume_request import ensure_in_order
 
-FILE_KINDS = ("parquet", "json", "csv", "delta")
+if TYPE_CHECKING:
+    from core.spark.partition_expression import Partition
+
+FILE_KINDS = ("parquet", "json", "csv", "orc", "delta")
 KINDS = (*FILE_KINDS, "topic")
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*", re.DOTALL)
+_SINCE = ("bad_timestamps", "compression", "file_size")
+"""Options that plans of earlier releases don't have: plans without them go on."""
+_OF_THE_RUN = ("single_writer",)
+"""Options that say nothing about the output."""
+
 _OF_JSON = "--value-format json goes with --schema, and it with that"
 
 
@@ -25,14 +38,36 @@ class ReplayRequest:
     topics: Annotated[Sequence[str], Argument("The topics to replay.", metavar="TOPIC...")] = ()
     to: Annotated[
         str | None,
-        Option("Where to write: parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME.", metavar="KIND:WHERE"),
+        Option(
+            "Where to write: parquet:DIR, json:DIR, csv:DIR, orc:DIR, delta:DIR or topic:NAME; DIR may be a URL.",
+            metavar="KIND:WHERE",
+        ),
     ] = None
     source: str = ""
     from_: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "beginning"
     until: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "end"
     from_group: Annotated[str, Option("Begin at the offsets that this group committed.", metavar="GROUP")] = ""
     latest_per_key: Annotated[bool, Option("Only the last record of each key, as compaction would leave it.")] = False
-    partition_by: Annotated[str, Option("Write folders by time or by a column.", metavar="day|hour|COLUMN")] = ""
+    partition_by: Annotated[
+        Sequence[str],
+        Option(
+            "Write folders: by day, hour, COLUMN, date(timestamp), value.FIELD or NAME=EXPRESSION; may be repeated.",
+            metavar="WHAT",
+        ),
+    ] = ()
+    compression: Annotated[
+        str,
+        Option(
+            "How files are compressed: zstd, snappy, gzip, lz4 or none. Default: zstd; none for json and csv.",
+            metavar="CODEC",
+        ),
+    ] = ""
+    file_size: Annotated[
+        str, Option("About how large a file may become, as 256M. Default: one file a task.", metavar="BYTES")
+    ] = ""
+    single_writer: Annotated[
+        bool, Option("Write to a store that can't keep two replays apart: no other one runs there.")
+    ] = False
     columns: Annotated[str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")] = ""
     key_format: Annotated[str, Option("How keys are written: binary, string or base64.", metavar="FORMAT")] = "binary"
     value_format: Annotated[
@@ -60,25 +95,54 @@ class ReplayRequest:
     def where(self) -> str:
         return (self.to or "").partition(":")[2]
 
+    @property
+    def is_url(self) -> bool:
+        return _URL.fullmatch(self.where) is not None
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """Raises what `parse_partitions` raises."""
+        from core.spark.partition_expression import parse_partitions
+
+        return parse_partitions(self.partition_by)
+
+    @property
+    def file_size_bytes(self) -> int:
+        """Returns 0 for no limit. Raises UsageError."""
+        return parse_size(self.file_size, "--file-size") if self.file_size else 0
+
+    @property
+    def by_spark(self) -> bool:
+        """Whether Spark's writer does it: all but records as they are, as Parquet in folders that every node sees."""
+        is_own = self.kind in ("parquet", "delta") and not (self.is_url or self.schema or self.transform)
+        return self.kind != "topic" and not (is_own and all(one.is_simple for one in self.partitions))
+
     def to_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        if self.bad_timestamps == "error":
-            del fields["bad_timestamps"]  # plans that were frozen before there was the option go on
-        return fields
+        fields["partition_by"] = ",".join(map(str, self.partitions))
+        defaults = {field.name: field.default for field in dataclass_fields(self)}
+        left_out = [*_OF_THE_RUN, *(name for name in _SINCE if fields[name] == defaults[name])]
+        return {name: value for name, value in fields.items() if name not in left_out}
 
     def ensure_sensible(self) -> None:
         """Raises UsageError for options that do not fit together."""
         if self.kind not in KINDS or not self.where:
             expected = f"{', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
             raise UsageError(f"--to {self.to}: expected {expected}" if self.to else f"name a target: --to {expected}")
-        if "://" in self.where:
-            raise UsageError(f"--to {self.to}: expected a folder that every node sees, not a URL")
+        texts_compressed = self.compression not in ("", "none") and self.kind in ("json", "csv")
+        if self.is_url or self.kind == "orc" or texts_compressed or not all(one.is_simple for one in self.partitions):
+            raise UsageError(
+                f"--to {self.to}: URLs, orc, compressed texts and expressions of folders are not written yet",
+                hint="expected parquet, json, csv or delta, and a folder that every node sees",
+            )
         from core.spark.range_output import BYTES_FORMATS
 
         for option, text in (("--key-format", self.key_format), ("--value-format", self.value_format)):
             allowed = (*BYTES_FORMATS, "json") if option == "--value-format" else BYTES_FORMATS
             if text not in allowed:
                 raise UsageError(f"{option} {text}: expected {', '.join(allowed)}")
+        if self.compression not in ("", *COMPRESSIONS):
+            raise UsageError(f"--compression {self.compression}: expected {', '.join(COMPRESSIONS)}")
         if self.bad_timestamps not in ("error", "null"):
             raise UsageError(f"--bad-timestamps {self.bad_timestamps}: expected error or null")
         ensure_compatible(self, RULES)
@@ -91,6 +155,7 @@ RULES = (
     needs("value_format=json", "schema", _OF_JSON),
     excludes("bad_timestamps=null", "kind=topic", "a topic's records have a timestamp: no --bad-timestamps null"),
     excludes("latest_per_key", "from_group", "--latest-per-key is of the whole topic: not with --from-group"),
-    excludes("kind=topic", "partition_by columns schema transform key_format=base64 value_format=base64",
-             "a topic gets records as they are: no columns, formats or --transform"),
+    excludes("kind=topic", "partition_by columns schema transform key_format=base64 value_format=base64 compression "
+             "file_size", "a topic gets records as they are: no columns, formats or --transform"),
+    needs("single_writer", "by_spark", "--single-writer is of stores: a folder that every node sees has a lock"),
 )  # fmt: skip

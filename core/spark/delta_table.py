@@ -37,7 +37,9 @@ def ensure_delta() -> None:
         ) from error
 
 
-def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_by: str, replay_id: str) -> None:
+def commit_delta_table(
+    directory: Path, files: Sequence[WrittenFile], partition_by: Sequence[str], replay_id: str
+) -> None:
     """Makes the folder a Delta table of exactly these files; a second call changes nothing. A table takes its columns
     from its files, so without files no table is made.
     """
@@ -49,13 +51,14 @@ def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_
     if DeltaTable.is_deltatable(str(directory)) and DeltaTable(directory).transaction_version(replay_id) == _VERSION:
         return
     schema = pq.read_schema(directory / files[0].name).remove_metadata()
-    if partition_by:
-        schema = schema.append(pa.field(partition_by, pa.string()))
+    for name in partition_by:
+        schema = schema.append(pa.field(name, pa.string()))
     actions = []
     for file in files:
         path = directory / file.name
         status = path.stat()
-        values = {partition_by: value_of_folder(path.parent.name)} if partition_by else {}
+        folders = Path(file.name).parent.parts
+        values = {name: value_of_folder(folder) for name, folder in zip(partition_by, folders, strict=True)}
         actions.append(
             AddAction(
                 path=file.name,
@@ -70,6 +73,6 @@ def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_
         str(directory),
         Schema.from_arrow(schema),
         actions,
-        partition_by=[partition_by] if partition_by else None,
+        partition_by=list(partition_by) or None,
         commit_properties=CommitProperties(app_transactions=[Transaction(replay_id, _VERSION)]),
     )

@@ -9,8 +9,10 @@ is, and with it the unit is done. If several attempts write a unit, all files co
 names it, and a later attempt renames that attempt's files to their places, too. If a whole job is one unit, each task
 leaves a part of the receipt there (`<task>.part`). Written again from the same records, a file has the same bytes.
 
-The JSON files of `_plog` may be damaged, or written by another program. Rows of more folders than one unit may write to
-at the same time wait in an Arrow file (`SpilledRows`).
+A unit has several files of a folder, `<unit>-1.parquet` and so on, where a file would become larger than is wanted, or
+where rows came for more folders than one unit may have files open: then all of them are ended.
+
+The JSON files of `_plog` may be damaged, or written by another program.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import io
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -33,12 +35,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.out_file import open_sink
+from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
 from core.spark.replay_lock import STATE, Claim
 from core.spark.time_texts import are_four_digit_years, few_time_texts, time_texts
@@ -60,55 +62,11 @@ def read_state(path: Path, parse: Callable[[Any], T], hint: str | None = None) -
         raise AccessError(f"{path} is damaged: {type(error).__name__}: {error}", where=str(path), hint=hint) from error
 
 
-class SpilledRows:
-    """Owned by one task. Makes its file when the first rows are added."""
-
-    def __init__(self, path: Path, schema: Any, filesystem: FileSystem) -> None:  # pyarrow.Schema
-        self._path = path
-        self._filesystem = filesystem
-        self._sink: io.BufferedWriter | None = None
-        self._schema = schema
-        self._writer: Any = None  # pyarrow.ipc.RecordBatchFileWriter
-        self._numbers: dict[str, list[int]] = {}
-        self._batches = 0
-
-    def add(self, folder: str, rows: Any) -> None:  # pyarrow.RecordBatch
-        """Adds rows; raises the disk's OSError."""
-        if self._writer is None:
-            self._sink = open_sink(self._filesystem, self._path)
-            self._writer = pyarrow.ipc.new_file(self._sink, self._schema)
-        self._writer.write_batch(rows)
-        self._numbers.setdefault(folder, []).append(self._batches)
-        self._batches += 1
-
-    def read(self) -> Iterator[tuple[str, Iterator[Any]]]:
-        """Yields each folder with its batches. No rows may be added after that."""
-        if self._writer is None:
-            return
-        self._close()
-        with pa.memory_map(str(self._path)) as source:
-            reader = pyarrow.ipc.open_file(source)
-            for folder, numbers in sorted(self._numbers.items()):
-                yield folder, (reader.get_batch(number) for number in numbers)
-
-    def discard(self) -> None:
-        """Removes the file."""
-        if self._sink is not None:
-            with contextlib.suppress(OSError):  # on a full disk the file can't be ended
-                self._close()
-            self._filesystem.unlink(self._path)
-
-    def _close(self) -> None:
-        if self._sink is not None and not self._sink.closed:
-            with self._sink:
-                self._writer.close()
-
-
 _RECEIPTS = "receipts"
-_TIME_UNITS = {"day": "D", "hour": "h"}
+_TIME_UNITS = {"day": "D", "hour": "h", DATE: "D"}
 
 _MOST_OPEN_FILES = 256
-"""The most open files of one unit. The rows of further folders wait in a file of their own until these are closed."""
+"""The most open files of one unit; when another one is needed, all of them are ended."""
 
 _AT_ONCE = 16
 """The most files that are synced to the disk at once, each with its folder: disks combine such requests."""
@@ -119,12 +77,16 @@ BYTES_FORMATS = ("binary", "string", "base64")
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """`kind`: parquet, json or csv. `partition_by`: day, hour (of the timestamp, UTC) or a column; "" for none."""
+    """`kind`: parquet, json or csv. `partition_by`: the columns of the folders. `compression`: zstd, snappy, gzip, lz4
+    or none. `file_size`: bytes after which a unit's next file begins; 0 for never.
+    """
 
     kind: str
     key_format: str
     value_format: str
-    partition_by: str
+    partition_by: tuple[Partition, ...] = ()
+    compression: str = "zstd"
+    file_size: int = 0
 
     @property
     def ending(self) -> str:
@@ -253,24 +215,26 @@ def write_files(
 
 
 class _Output:
-    """Writes one unit: a writer for each partition of the output, `_MOST_OPEN_FILES` of them at a time."""
+    """Writes one unit: a writer for each folder of the output, `_MOST_OPEN_FILES` of them at a time."""
 
     def __init__(self, claim: Claim, unit: str, format_: OutputFormat, schema: Any) -> None:
         self._claim = claim
         self._unit = unit
         self._format = format_
-        self._partition = partition_column(format_, schema)
+        self._partitions = partition_columns(format_, schema)
         self._schema = written_schema(format_, schema)
         self._writers: dict[str, tuple[Path, _File]] = {}
         self._rows: dict[str, int] = {}
-        self._spilled = SpilledRows(claim.temporary(unit), self._schema, claim.filesystem)
+        self._numbers: Counter[str] = Counter()  # of the files that a folder has already
         self._ended: dict[str, WrittenFile] = {}  # by the names that the files have in the folder beside
-        if self._partition is None:
+        if not self._partitions:
             self._writer("")
 
     def _writer(self, folder: str) -> _File:
         known = self._writers.get(folder)
         if known is None:
+            if len(self._writers) >= _MOST_OPEN_FILES:
+                self._end_files(list(self._writers))
             path = self._claim.temporary(self._unit)
             known = self._writers[folder] = path, self._open(path)
             self._rows[folder] = 0
@@ -279,7 +243,7 @@ class _Output:
     def _open(self, path: Path) -> _File:
         sink = open_sink(self._claim.filesystem, path)
         try:
-            return _WRITERS[self._format.kind](sink, self._schema)
+            return _WRITERS[self._format.kind](sink, self._schema, self._format.compression)
         except BaseException:
             sink.close()
             raise
@@ -287,46 +251,52 @@ class _Output:
     def write(self, batch: Any) -> None:
         for folder, rows in self._split(batch):
             written = to_written(self._format, rows, self._schema)
-            if folder not in self._writers and len(self._writers) >= _MOST_OPEN_FILES:
-                self._spilled.add(folder, written)
-                continue
-            self._write(folder, written)
+            for some in self._cut(written):
+                writer = self._writer(folder)
+                writer.write(some)
+                self._rows[folder] += some.num_rows
+                if 0 < self._format.file_size <= writer.size_bytes:
+                    self._end_files([folder])
 
-    def _write(self, folder: str, rows: Any) -> None:
-        self._writer(folder).write(rows)
-        self._rows[folder] += rows.num_rows
+    def _cut(self, rows: Any) -> Iterator[Any]:
+        """Yields rows that are about as large as a file, before they are compressed, or all at once."""
+        most = self._format.file_size or rows.nbytes
+        step = rows.num_rows if rows.nbytes <= most else max(1, rows.num_rows * most // rows.nbytes)
+        for start in range(0, rows.num_rows, step or 1):
+            yield rows.slice(start, step)
 
     def _split(self, batch: Any) -> Iterator[tuple[str, Any]]:
-        if self._partition is None:
+        if not self._partitions:
             yield "", batch
             return
-        values = self._partition(batch).dictionary_encode(null_encoding="encode")
+        names = []
+        for name, texts in self._partitions:
+            values = texts(batch).dictionary_encode(null_encoding="encode")
+            folders = [folder_name(name, value) for value in values.dictionary.to_pylist()]
+            names.append(pa.array(folders, pa.string()).take(values.indices))
+        values = pc.binary_join_element_wise(*names, "/").dictionary_encode()
         numbers = values.indices.to_numpy()
         in_order = batch.take(pa.array(np.argsort(numbers, kind="stable")))
         ends = np.cumsum(np.bincount(numbers, minlength=len(values.dictionary))).tolist()
-        for value, start, end in zip(values.dictionary.to_pylist(), [0, *ends], ends, strict=False):
-            yield folder_name(self._format.partition_by, value), in_order.slice(start, end - start)
+        for folder, start, end in zip(values.dictionary.to_pylist(), [0, *ends], ends, strict=False):
+            yield folder, in_order.slice(start, end - start)
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        self._end_files()
-        for folder, batches in self._spilled.read():
-            if len(self._writers) >= _MOST_OPEN_FILES:
-                self._end_files()
-            for rows in batches:
-                self._write(folder, rows)
-        self._end_files()
+        self._end_files(list(self._writers))
         return self._bring_to_places()
 
-    def _end_files(self) -> None:
-        for _, writer in self._writers.values():
+    def _end_files(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            path, writer = self._writers[folder]
             writer.close()
-        for folder, (path, _) in self._writers.items():
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 size_bytes = file.tell()
-            name = str(Path(folder, self._unit + self._format.ending))
+            number = f"-{self._numbers[folder]}" if self._numbers[folder] else ""
+            name = str(Path(folder, f"{self._unit}{number}{self._format.ending}"))
             self._ended[path.name] = WrittenFile(name, self._rows[folder], digest, size_bytes)
-        self._writers.clear()
+            self._numbers[folder] += 1
+            del self._writers[folder]
 
     def _bring_to_places(self) -> tuple[WrittenFile, ...]:
         """Renames the files of the first attempt at the unit that comes here. The user's function may return other rows
@@ -344,7 +314,7 @@ class _Output:
             claim.filesystem.unlink(own)
         self._ended.clear()
         files = {name: WrittenFile.from_json(fields) for name, fields in json.loads(chosen.read_bytes()).items()}
-        if self._partition is not None:
+        if self._partitions:
             claim.ensure_held()  # a folder that was taken away must not be there again
             for file in files.values():
                 claim.filesystem.make_directory((claim.directory / file.name).parent)
@@ -367,7 +337,6 @@ class _Output:
             self._claim.filesystem.unlink(self._claim.beside(name))
 
     def discard(self) -> None:
-        self._spilled.discard()
         for path, writer in self._writers.values():
             with contextlib.suppress(OSError):  # a file on a full disk can't be ended
                 writer.close()
@@ -375,36 +344,44 @@ class _Output:
         self._discard_ended()
 
 
-def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:
-    """Returns a function that computes a batch's partition values; raises UsageError if there is no such column."""
-    by = format_.partition_by
-    if not by:
-        return None
-    needed = "timestamp" if by in _TIME_UNITS and by not in schema.names else by
+def partition_columns(format_: OutputFormat, schema: Any) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Returns the name of each column of the folders, and a function that computes a batch's texts for it. Raises
+    UsageError if there is no such column.
+    """
+    return [(one.name, _partition_column(one, format_, schema)) for one in format_.partition_by]
+
+
+def _partition_column(partition: Partition, format_: OutputFormat, schema: Any) -> Callable[[Any], Any]:
+    by = partition.column
+    unit = None if by in schema.names else _TIME_UNITS.get(partition.expression)
+    needed = "timestamp" if unit else by
     if needed not in schema.names:
-        raise UsageError(f"--partition-by {by}: there is no column {needed}, only {', '.join(schema.names)}")
-    ensure_names_folders(by, pa.string() if needed != by else schema.field(by).type)
-    if needed == by and pa.types.is_binary(schema.field(by).type):
+        raise UsageError(f"--partition-by {partition}: there is no column {needed}, only {', '.join(schema.names)}")
+    ensure_names_folders(partition.name, pa.string() if unit else schema.field(by).type)
+    if unit:
+        return lambda batch: pc.replace_substring(few_time_texts(batch.column("timestamp"), unit), "T", "-")
+    if pa.types.is_binary(schema.field(by).type):
         return lambda batch: partition_texts(_to_text(batch.column(by), _bytes_format(format_, by), by, batch))
-    if needed == by:
-        return lambda batch: partition_texts(batch.column(by))
-    return lambda batch: pc.replace_substring(few_time_texts(batch.column("timestamp"), _TIME_UNITS[by]), "T", "-")
+    return lambda batch: partition_texts(batch.column(by))
 
 
 def ensure_writable(format_: OutputFormat, schema: Any) -> None:
     """Raises UsageError if the format can't hold rows of the schema, or other programs would not read them."""
-    partition_column(format_, schema)
+    partition_columns(format_, schema)
     written_schema(format_, schema)
 
 
 def written_schema(format_: OutputFormat, schema: Any) -> Any:
     """Returns the schema of the files; raises UsageError for columns that they can't hold: two with one name, if case
-    is ignored, or one with the name of the folders' column.
+    is ignored, or one with the name of the folders' column; and if no column is left.
     """
-    _ensure_distinct([*schema.names, *({format_.partition_by} - {*schema.names, ""})])
+    in_folders = {one.name for one in format_.partition_by if one.name == one.column and one.name in schema.names}
+    _ensure_distinct([*schema.names, *(one.name for one in format_.partition_by if one.name not in in_folders)])
+    if schema.names and in_folders.issuperset(schema.names):
+        raise UsageError(f"--partition-by {', '.join(map(str, format_.partition_by))}: the files would have no column")
     fields = []
     for column in schema:
-        if column.name == format_.partition_by:
+        if column.name in in_folders:
             continue  # its value is in the folder's name
         kind = column.type
         if pa.types.is_binary(kind) and _bytes_format(format_, column.name) != "binary":
@@ -475,9 +452,13 @@ def _is_text(value: bytes) -> bool:
 class _ParquetFile:
     """`close` ends the file, and closes it also if that fails; it may be called again. So of the other kinds."""
 
-    def __init__(self, file: BufferedWriter, schema: Any) -> None:
+    def __init__(self, file: BufferedWriter, schema: Any, compression: str) -> None:
         self._file = file
-        self._writer = pq.ParquetWriter(file, schema, compression="zstd")
+        self._writer = pq.ParquetWriter(file, schema, compression=compression)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.tell()
 
     def write(self, batch: Any) -> None:
         self._writer.write_batch(batch)
@@ -495,9 +476,13 @@ def _end(writer: Any, file: BufferedWriter) -> None:
 class _CsvFile:
     """Writes as Arrow does, but for times whose years have more than four digits: it would write other years."""
 
-    def __init__(self, file: BufferedWriter, schema: Any) -> None:
+    def __init__(self, file: BufferedWriter, schema: Any, _: str) -> None:
         self._file = file
         self._writer = pa_csv.CSVWriter(self._file, schema)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.tell()
 
     def write(self, batch: Any) -> None:
         times = [pa.types.is_timestamp(column.type) for column in batch.columns]
@@ -522,9 +507,13 @@ class _CsvFile:
 class _JsonFile:
     """Writes a line for each record; times as Spark writes them."""
 
-    def __init__(self, file: BufferedWriter, schema: Any) -> None:
+    def __init__(self, file: BufferedWriter, schema: Any, _: str) -> None:
         self._file = file
         self._names: Sequence[str] = schema.names
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.tell()
 
     def write(self, batch: Any) -> None:
         encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError
@@ -33,7 +34,6 @@ from core.forensics.partition_reader import PartitionReader
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_columns
 from core.spark.range_output import (
-    OutputFormat,
     Receipt,
     WrittenFile,
     claim_unshared,
@@ -59,6 +59,9 @@ _OF_MANIFEST = ("files", "records", "gaps", "left_out")
 """Fields that a manifest has beside the plan's."""
 
 _PART = re.compile(r"part-\d{5}")
+_NUMBER = re.compile(r"-[1-9]\d{0,8}$")
+"""What tells a unit's later files of one folder from its first."""
+
 _DELTA = "_delta_log"
 
 Gaps = tuple[tuple[int, int, str, str], ...]
@@ -319,7 +322,7 @@ class Replay:
             elif _digest(path) != file.digest:
                 problems.append(f"{file.name} is not what was written")
         names = {file.name for file in promised}
-        ending = OutputFormat(**manifest["output"]).ending
+        ending = plan_of_manifest(manifest).output.ending
         for path in sorted(self.directory.rglob(f"*{ending}")):
             name = str(path.relative_to(self.directory))
             if name not in names and not name.startswith("_"):
@@ -367,14 +370,17 @@ def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
 def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
     """Returns a function that tells whether a task of the plan writes a file of this name."""
     units = {range_.name for range_ in plan.ranges}
-    in_folders, ending = bool(plan.output.partition_by), plan.output.ending
+    depth, ending = len(plan.output.partition_by), plan.output.ending
+
+    def is_of_unit(name: str) -> bool:
+        return name in units or (not (plan.is_direct and units) and bool(_PART.fullmatch(name)))
 
     def is_of_plan(name: str) -> bool:
-        folder, _, file = name.rpartition("/")
-        if not file.endswith(ending) or (folder and not (in_folders and "=" in folder and "/" not in folder)):
+        *folders, file = name.split("/")
+        if not file.endswith(ending) or (folders and not (len(folders) == depth and all("=" in f for f in folders))):
             return False
-        unit = file.removesuffix(ending)
-        return unit in units or (not (plan.is_direct and units) and bool(_PART.fullmatch(unit)))
+        file = file.removesuffix(ending)
+        return is_of_unit(file) or is_of_unit(_NUMBER.sub("", file))
 
     return is_of_plan
 
@@ -387,18 +393,30 @@ def _digest(path: Path) -> str:
 def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt) -> str:
     if receipt.files == again.files:
         return ""
-    written, wanted = {f.name: f for f in receipt.files}, {f.name: f for f in again.files}
-    for name in sorted(wanted.keys() | written.keys()):
-        if name not in written or name not in wanted:
-            return f"{name} is {'missing' if name in wanted else 'too much'}"
-        if written[name].rows != wanted[name].rows:
-            return f"{name} has {written[name].rows} records, the log {wanted[name].rows}"
-        # other versions of the library may write the same records as other bytes
-        if not name.endswith(".parquet") or not pq.read_table(directory / name, partitioning=None).equals(
-            pq.read_table(beside / name, partitioning=None)
-        ):
-            return f"{name} has other records than the log"
+    written, wanted = _by_place(receipt.files), _by_place(again.files)
+    for place in sorted(wanted.keys() | written.keys()):
+        if place not in written or place not in wanted:
+            return f"{place} is {'missing' if place in wanted else 'too much'}"
+        counts = [sum(file.rows for file in files) for files in (written[place], wanted[place])]
+        if counts[0] != counts[1]:
+            return f"{place} has {counts[0]} records, the log {counts[1]}"
+        # other versions of the library may write the same records as other bytes, and to more or fewer files
+        if not place.endswith(".parquet") or not _rows(directory, written[place]).equals(_rows(beside, wanted[place])):
+            return f"{place} has other records than the log"
     return ""
+
+
+def _by_place(files: Iterable[WrittenFile]) -> dict[str, list[WrittenFile]]:
+    """Returns the files in the order in which they were written, by the name of the first one."""
+    found: dict[str, list[WrittenFile]] = {}
+    for file in sorted(files, key=lambda file: (len(file.name), file.name)):
+        first = re.sub(r"(-\d{20}|part-\d{5})-[1-9]\d{0,8}(?=\.\w+$)", r"\1", file.name)
+        found.setdefault(first, []).append(file)
+    return found
+
+
+def _rows(directory: Path, files: Iterable[WrittenFile]) -> Any:  # pyarrow.Table
+    return pa.concat_tables(pq.read_table(directory / file.name, partitioning=None) for file in files)
 
 
 # --- in a task

@@ -15,11 +15,14 @@ from core.files.checkpoint_file import read_partition_metadata
 from core.forensics.partition_reader import PartitionReader
 from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
+from core.spark.partition_expression import Partition, parse_partitions
 from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
 from core.spark.source import ServersSource
 
-_VERSION = 2
+_VERSION = 3
+_FOLDERS_IN_A_WORD = 2
+"""The version whose output has one column of folders at the most, and no word of compression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,18 @@ class ReplayPlan:
         """Raises PlogError for a plan of another version, and KeyError or TypeError for JSON that is no plan."""
         given = dict(fields)
         version = given.pop("version")
-        if version != _VERSION:
+        is_own = version == _FOLDERS_IN_A_WORD and not given["schema"] and not given["transform"]
+        if is_own and given["output"]["kind"] == "parquet":
+            by = given["output"]["partition_by"]
+            given["output"] = given["output"] | {"partition_by": parse_partitions([by] if by else [])}
+        elif version != _VERSION:
             raise PlogError(
                 f"the replay's plan is of version {version}, expected {_VERSION}",
                 hint="another release of plog began it: finish it with that one, or replay to a new folder",
             )
         given["ranges"] = tuple(OffsetRange(**r) for r in given["ranges"])
-        given["output"] = OutputFormat(**given["output"])
+        partitions = tuple(Partition(*fields) for fields in given["output"]["partition_by"])
+        given["output"] = OutputFormat(**given["output"] | {"partition_by": partitions})
         given["columns"] = tuple(given["columns"])
         return cls(**given)
 

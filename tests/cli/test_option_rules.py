@@ -139,8 +139,9 @@ REPLAY = {
     _AS_THEY_ARE: [
         "--to topic:u --partition-by day", "--to topic:u --columns value", "--to topic:u --transform m:f",
         "--to topic:u --schema a --value-format json", "--to topic:u --key-format base64",
-        "--to topic:u --value-format base64",
+        "--to topic:u --value-format base64", "--to topic:u --compression gzip", "--to topic:u --file-size 1M",
     ],
+    "--single-writer is of stores: a folder that every node sees has a lock": ["--to parquet:d --single-writer"],
 }  # fmt: skip
 
 

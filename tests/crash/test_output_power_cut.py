@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat, Receipt, claim_unshared, write_files, write_receipt
 from tests.support.disk import Disk, RecordingFileSystem, crash_states
 
@@ -49,7 +50,9 @@ def test_files_and_receipts_are_on_the_disk_before_they_have_their_names(
     done = {}
     for unit, rows in UNITS.items():
         batch = pa.RecordBatch.from_pylist(rows, SCHEMA)
-        files = write_files(claim, unit, OutputFormat(kind, "string", "string", partition_by), [batch], SCHEMA)
+        files = write_files(
+            claim, unit, OutputFormat(kind, "string", "string", parse_partitions([partition_by])), [batch], SCHEMA
+        )
         write_receipt(claim, Receipt(unit, files, len(rows)))
         done[unit] = len(disk.operations)
     whole = {

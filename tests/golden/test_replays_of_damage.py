@@ -22,7 +22,7 @@ from tests.golden.test_damage import CASES, UNDECODABLE, Case, copy_of
 from tests.support.for_each import for_each
 from tests.support.server import Server
 
-PARQUET = OutputFormat("parquet", "binary", "binary", "")
+PARQUET = OutputFormat("parquet", "binary", "binary")
 SMALL = 3000
 """Bytes of a range: damage lies within some, between others, and across the borders of some."""
 

@@ -29,6 +29,7 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
 from core.spark.offset_proof import compare_offsets
 from core.spark.offset_range import OffsetRange
+from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
 from core.spark.replay import Replay
 from core.spark.replay_job import keeps_ranges, make_frame, run_replay
@@ -214,7 +215,7 @@ SCHEMA = "id INT, city STRING"
 
 
 def test_values_into_columns_and_folders(spark: SparkSession, people: Path, tmp_path: Path) -> None:
-    output = OutputFormat("json", "string", "string", "city")
+    output = OutputFormat("json", "string", "string", parse_partitions(["city"]))
     replay = run(spark, tmp_path / "out", plan_of(people, output, schema=SCHEMA, columns=("offset", "key", "value")))
     found = []
     for path in replay.directory.glob("city=*/*.json"):
@@ -229,7 +230,7 @@ def test_values_into_columns_and_folders(spark: SparkSession, people: Path, tmp_
 
 def test_a_function_that_keeps_records_where_they_are(spark: SparkSession, people: Path, tmp_path: Path) -> None:
     """A file and a receipt for each range, and what was done is not done again."""
-    output = OutputFormat("parquet", "binary", "binary", "")
+    output = OutputFormat("parquet", "binary", "binary")
     plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:only_even")
     assert keeps_ranges(make_frame(spark, plan, plan.ranges), len(plan.ranges))
     replay = run(spark, tmp_path / "out", plan)
@@ -245,7 +246,7 @@ def test_a_function_that_keeps_records_where_they_are(spark: SparkSession, peopl
 
 
 def test_a_function_that_shuffles_is_one_unit(spark: SparkSession, people: Path, tmp_path: Path) -> None:
-    output = OutputFormat("csv", "string", "string", "")
+    output = OutputFormat("csv", "string", "string")
     plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:count_cities")
     replay = run(spark, tmp_path / "out", plan)
     lines = [line for path in replay.directory.glob("*.csv") for line in path.read_text().splitlines()[1:]]
@@ -293,7 +294,7 @@ def test_a_function_that_moves_records_to_other_tasks(
     spark: SparkSession, people: Path, tmp_path: Path, function: Callable[[DataFrame], DataFrame]
 ) -> None:
     """However many tasks there are: a receipt for a range is for its own records, or there is one for all."""
-    output = OutputFormat("parquet", "binary", "binary", "")
+    output = OutputFormat("parquet", "binary", "binary")
     plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:{function.__name__}")
     frame = make_frame(spark, plan, plan.ranges)
     assert frame.rdd.getNumPartitions() == len(plan.ranges)
@@ -306,7 +307,7 @@ def test_a_function_that_moves_records_to_other_tasks(
 
 def test_a_function_that_looks_names_up(spark: SparkSession, people: Path, tmp_path: Path) -> None:
     """What is sent to every task moves no records."""
-    plan = plan_of(people, OutputFormat("parquet", "binary", "binary", ""), schema=SCHEMA,
+    plan = plan_of(people, OutputFormat("parquet", "binary", "binary"), schema=SCHEMA,
                    transform=f"{__name__}:with_names")  # fmt: skip
     replay = run(spark, tmp_path / "out", plan)
     assert {r.unit for r in replay.receipts(plan)} == {range_.name for range_ in plan.ranges}
@@ -331,7 +332,7 @@ def test_a_function_that_looks_names_up(spark: SparkSession, people: Path, tmp_p
 def test_functions_and_schemas_that_do_not_fit(
     spark: SparkSession, people: Path, fields: dict[str, str], said: str
 ) -> None:
-    plan = plan_of(people, OutputFormat("parquet", "binary", "binary", ""), **fields)
+    plan = plan_of(people, OutputFormat("parquet", "binary", "binary"), **fields)
     with pytest.raises(Exception, match=re.escape(said)):
         make_frame(spark, plan, plan.ranges)
 
@@ -341,7 +342,7 @@ def test_a_value_that_does_not_fit_the_schema_is_named(spark: SparkSession, tmp_
     for n in range(200):
         append(log, make_batch(json.dumps({"id": n if n != 150 else "many", "text": "x" * 50}).encode()))
     log.close()
-    plan = plan_of(tmp_path / "t-0", OutputFormat("parquet", "binary", "binary", ""), schema="id INT")
+    plan = plan_of(tmp_path / "t-0", OutputFormat("parquet", "binary", "binary"), schema="id INT")
     replay = Replay(tmp_path / "out")
     replay.lock.acquire()
     replay.freeze(plan.request, lambda: plan)

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from core.spark.delta_table import commit_delta_table
+from core.spark.partition_expression import parse_partitions
 from core.spark.partition_folder import NULL_PARTITION, folder_name, partition_texts
 from core.spark.range_output import OutputFormat, claim_unshared, write_files
 from core.spark.replay import Replay, write_range
@@ -73,7 +74,13 @@ def test_names_are_those_that_spark_chooses(spark: SparkSession, tmp_path: Path)
 def test_every_reader_finds_every_row(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     cities = CITIES * 3
     batch = pa.record_batch({"i": pa.array(range(len(cities)), pa.int64()), "city": pa.array(cities, pa.string())})
-    write_files(claim_unshared(tmp_path), "unit", OutputFormat(kind, "string", "string", "city"), [batch], batch.schema)
+    write_files(
+        claim_unshared(tmp_path),
+        "unit",
+        OutputFormat(kind, "string", "string", parse_partitions(["city"])),
+        [batch],
+        batch.schema,
+    )
     null = ("", NULL_PARTITION)
     expected = sorted(((n, None if city in null else city) for n, city in enumerate(cities)), key=repr)
     for rows in read_by_all(tmp_path, kind, ["i", "city"], spark):
@@ -84,7 +91,11 @@ def test_a_delta_table_has_every_row(spark: SparkSession, tmp_path: Path) -> Non
     deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     batch = pa.record_batch({"i": pa.array(range(len(CITIES)), pa.int64()), "city": pa.array(CITIES, pa.string())})
     files = write_files(
-        claim_unshared(tmp_path), "unit", OutputFormat("parquet", "binary", "binary", "city"), [batch], batch.schema
+        claim_unshared(tmp_path),
+        "unit",
+        OutputFormat("parquet", "binary", "binary", parse_partitions(["city"])),
+        [batch],
+        batch.schema,
     )
     commit_delta_table(tmp_path, files, "city", "id")
     found = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()
@@ -123,7 +134,7 @@ def test_days_and_hours_are_utc_in_any_session(
     for n, time in enumerate(times):
         append(log, make_batch(b"%d" % n, timestamp=time))
     log.close()
-    output = OutputFormat("parquet", "binary", "binary", by)
+    output = OutputFormat("parquet", "binary", "binary", parse_partitions([by]))
     plan = plan_of(tmp_path / "t-0", output, transform=f"{__name__}:as_it_is", columns=("offset", "timestamp"))
     frame = spark.createDataFrame(list(enumerate(times)), "offset long, ms long")
     frame = frame.selectExpr(
@@ -153,7 +164,7 @@ def test_files_of_such_topics_are_seen(spark: SparkSession, tmp_path: Path, topi
     for n in range(300):
         append(log, make_batch(b"%d" % n))
     log.close()
-    plan = plan_of(tmp_path / f"{topic}-0", OutputFormat("parquet", "string", "string", ""), topic=topic)
+    plan = plan_of(tmp_path / f"{topic}-0", OutputFormat("parquet", "string", "string"), topic=topic)
     replay = Replay(tmp_path / "out")
     replay.lock.acquire()
     replay.freeze(plan.request, lambda: plan)

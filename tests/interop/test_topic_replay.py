@@ -90,7 +90,7 @@ def plan_of(source: Path, name: str, target_bytes: int = 2000) -> ReplayPlan:
         pieces = split_by_index(reader, 0, reader.end_offset, target_bytes)
         ranges += (OffsetRange("s", number, *piece, directory=str(directory)) for piece in pieces)
         reader.close()
-    return ReplayPlan({"name": name}, tuple(ranges), OutputFormat("topic", "binary", "binary", ""))
+    return ReplayPlan({"name": name}, tuple(ranges), OutputFormat("topic", "binary", "binary"))
 
 
 def wanted(

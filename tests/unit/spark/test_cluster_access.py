@@ -82,7 +82,7 @@ def test_records_are_read_through_it(door: Door, config: Path) -> None:
 def test_what_is_written_down_holds_no_secret(door: Door, config: Path) -> None:
     parsed = SourceOptions.parse(options(door, commandConfig=str(config)))
     range_ = OffsetRange("t", 0, 0, 1, 1, servers=door.address, access=parsed.access)
-    plan = ReplayPlan({}, (range_,), OutputFormat("parquet", "string", "string", ""))
+    plan = ReplayPlan({}, (range_,), OutputFormat("parquet", "string", "string"))
     for text in (repr(parsed), repr(range_), json.dumps(plan.to_json()), repr(WriterOptions.parse(options(door)))):
         assert "marked" not in text
     assert ReplayPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
@@ -143,13 +143,11 @@ def test_a_plan_is_reached_as_is_said_now(door: Door) -> None:
     plan = ReplayPlan(
         {},
         (OffsetRange("t", 0, 0, 1, 1, servers="a:1", access="old"),),
-        OutputFormat("parquet", "string", "string", ""),
+        OutputFormat("parquet", "string", "string"),
     )
     assert [r.access for r in plan.reached_by("new").ranges] == ["new"]
     assert plan.reached_by("") is plan
-    files = ReplayPlan(
-        {}, (OffsetRange("t", 0, 0, 1, 1, directory="/d"),), OutputFormat("parquet", "string", "string", "")
-    )
+    files = ReplayPlan({}, (OffsetRange("t", 0, 0, 1, 1, directory="/d"),), OutputFormat("parquet", "string", "string"))
     assert [r.access for r in files.reached_by("new").ranges] == [""]
 
 

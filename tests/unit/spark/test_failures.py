@@ -21,6 +21,7 @@ from core.common.user_function import load_function
 from core.spark.delta_table import commit_delta_table, ensure_delta
 from core.spark.offset_proof import compare_offsets, what_is_not_checked
 from core.spark.offset_range import OffsetRange, read_range
+from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_unshared, write_files, write_receipt
 from core.spark.replay import WHOLE, Replay, write_range
 from core.spark.replay_lock import lock_numbers
@@ -39,7 +40,7 @@ from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
 
-PARQUET = OutputFormat("parquet", "binary", "binary", "")
+PARQUET = OutputFormat("parquet", "binary", "binary")
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ def test_take_over_is_of_folders(tmp_path: Path) -> None:
 @for_each("kind", ["parquet", "csv", "json"])
 @for_each("partition_by", ["", "day"])
 def test_a_full_disk(data: Path, tmp_path: Path, kind: str, partition_by: str) -> None:
-    plan = ReplayPlan({}, ranges_of(data), replace(PARQUET, kind=kind, partition_by=partition_by))
+    plan = ReplayPlan({}, ranges_of(data), replace(PARQUET, kind=kind, partition_by=parse_partitions([partition_by])))
     disk = FullDisk()
     claim = claim_unshared(tmp_path / "out", disk)
     disk.is_full = True
@@ -484,7 +485,7 @@ def made(
     tmp_path: Path, data: Path, rows: list[Any], *, kind: str = "parquet", **fields: Any
 ) -> tuple[Replay, ReplayPlan]:
     """A replay whose files have these rows, for each range some."""
-    plan = ReplayPlan({}, ranges_of(data), OutputFormat(kind, "string", "string", ""), **fields)
+    plan = ReplayPlan({}, ranges_of(data), OutputFormat(kind, "string", "string"), **fields)
     replay = begun(tmp_path / "out", plan)
     for range_, of_range in zip(plan.ranges, rows, strict=True):
         batch = pa.record_batch(of_range)

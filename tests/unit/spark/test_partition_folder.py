@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -16,13 +17,14 @@ import pytest
 from core.common.errors import AccessError, PlogError, UsageError
 from core.spark import range_output
 from core.spark.offset_range import OffsetRange
+from core.spark.partition_expression import Partition, parse_partitions
 from core.spark.partition_folder import folder_name, partition_texts, value_of_folder
-from core.spark.range_output import OutputFormat, claim_unshared, write_files, written_schema
+from core.spark.range_output import OutputFormat, claim_unshared, ensure_writable, write_files, written_schema
 from core.spark.replay_lock import Claim
 from tests.support.for_each import for_each
 from tests.support.spark.readers import read_by_all
 
-CITY = OutputFormat("parquet", "binary", "binary", "city")
+CITY = OutputFormat("parquet", "binary", "binary", parse_partitions(["city"]))
 
 
 def table_of(*cities: str | None) -> Any:
@@ -86,7 +88,7 @@ def test_other_types_are_text_as_spark_casts_them() -> None:
 def test_years_of_more_digits_are_no_other_years(tmp_path: Path, by: str, folder: str, kind: str) -> None:
     times = pa.array([1_700_000_000_000_000_000, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     batch = pa.record_batch({"timestamp": times})
-    names = write(tmp_path, batch, OutputFormat(kind, "binary", "binary", by))
+    names = write(tmp_path, batch, OutputFormat(kind, "binary", "binary", parse_partitions([by])))
     assert names == [f"{folder}/unit.{kind}", f"{by}=__HIVE_DEFAULT_PARTITION__/unit.{kind}"]
     text = (tmp_path / names[0]).read_bytes()
     if kind == "csv":
@@ -107,7 +109,11 @@ def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkey
     batches = [whole.slice(start, 20) for start in range(0, len(cities), 20)]
     files = write_files(claim_unshared(tmp_path), "unit", CITY, batches, whole.schema)
     assert sum(file.rows for file in files) == len(cities)
-    assert len(files) == len({file.name for file in files}) == 15
+    assert len(files) == len({file.name for file in files})
+    folders = [file.name.rpartition("/")[0] for file in files]
+    assert len(set(folders)) == 15
+    assert (len(files) == 15) is (most == 256)
+    assert all((tmp_path / folder / "unit.parquet").is_file() for folder in folders)
     assert [file.name for file in files] == sorted(file.name for file in files)
     expected = sorted(((n, city or None) for n, city in enumerate(cities)), key=repr)
     for rows in read_by_all(tmp_path, "parquet", ["i", "city"]):
@@ -121,7 +127,7 @@ def test_one_of_many_files_that_gets_no_place(tmp_path: Path, kind: str) -> None
     claim = claim_unshared(tmp_path)
     obstacle = tmp_path / "city=b" / f"unit.{kind}"
     (obstacle / "somebody").mkdir(parents=True)
-    batch, output = table_of("a", "b", "c", "d"), OutputFormat(kind, "binary", "binary", "city")
+    batch, output = table_of("a", "b", "c", "d"), OutputFormat(kind, "binary", "binary", parse_partitions(["city"]))
     with pytest.raises(AccessError, match="could not write"):
         write_files(claim, "unit", output, [batch], batch.schema)
     shutil.rmtree(obstacle)
@@ -137,7 +143,7 @@ def test_attempts_at_one_unit_in_the_same_process(tmp_path: Path, kind: str, by:
     """The second begins and ends while the first writes, and its rows are others, as of a function that says uuid():
     the files of one of them are there, and both know which.
     """
-    claim, output = claim_unshared(tmp_path), OutputFormat(kind, "binary", "binary", by)
+    claim, output = claim_unshared(tmp_path), OutputFormat(kind, "binary", "binary", parse_partitions([by]))
     first, second = table_of("a", "b", "c"), table_of("b", "d")
     found = []
 
@@ -162,7 +168,7 @@ def test_a_temporary_file_that_is_there_is_no_ones_to_write(tmp_path: Path, monk
     taken.write_bytes(b"another attempt's")
     monkeypatch.setattr(Claim, "temporary", lambda *_: taken)
     with pytest.raises(AccessError, match="file exists"):
-        write_files(claim, "unit", OutputFormat("json", "binary", "binary", ""), [batch], batch.schema)
+        write_files(claim, "unit", OutputFormat("json", "binary", "binary"), [batch], batch.schema)
     assert taken.read_bytes() == b"another attempt's"
 
 
@@ -170,7 +176,7 @@ def test_a_temporary_file_that_is_there_is_no_ones_to_write(tmp_path: Path, monk
 def test_no_topics_files_are_hidden(tmp_path: Path, topic: str) -> None:
     unit = OffsetRange(topic, 0, 0, 3, 1).name
     batch = table_of("a", "b", "c")
-    write_files(claim_unshared(tmp_path), unit, OutputFormat("parquet", "binary", "binary", ""), [batch], batch.schema)
+    write_files(claim_unshared(tmp_path), unit, OutputFormat("parquet", "binary", "binary"), [batch], batch.schema)
     assert not unit.startswith(("_", "."))
     assert topic in unit
     assert ds.dataset(tmp_path, format="parquet").count_rows() == 3
@@ -179,6 +185,46 @@ def test_no_topics_files_are_hidden(tmp_path: Path, topic: str) -> None:
 def test_names_of_topics_stay_apart() -> None:
     names = ["_a", ".a", "a", "-a", "__a"]
     assert len({OffsetRange(name, 0, 0, 3, 1).name for name in names}) == len(names)
+
+
+# --- more folders and more files
+
+
+def test_folders_in_folders(tmp_path: Path) -> None:
+    times = pa.array([1_358_208_000_000_000, 1_358_294_400_000_000, None], pa.int64())
+    batch = pa.record_batch(
+        {"i": pa.array([1, 2, 3]), "timestamp": times.cast(pa.timestamp("us", tz="UTC")),
+         "city": pa.array(["a/b", None, "a/b"])}
+    )  # fmt: skip
+    by = parse_partitions(["city,day", "date(timestamp)", "c=city"])
+    names = write(tmp_path, batch, OutputFormat("parquet", "binary", "binary", by))
+    null = "__HIVE_DEFAULT_PARTITION__"
+    assert names == [
+        f"city={null}/day=2013-01-16/date=2013-01-16/c={null}/unit.parquet",
+        "city=a%2Fb/day=2013-01-15/date=2013-01-15/c=a%2Fb/unit.parquet",
+        f"city=a%2Fb/day={null}/date={null}/c=a%2Fb/unit.parquet",
+    ]
+    table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table().sort_by("i")
+    assert table.select(["i", "day", "c"]).to_pydict() == {
+        "i": [1, 2, 3], "day": ["2013-01-15", "2013-01-16", None], "c": ["a/b", None, "a/b"]
+    }  # fmt: skip
+    assert pq.read_schema(tmp_path / names[0]).names == ["i", "timestamp"]
+
+
+@for_each("codec", ["zstd", "snappy", "gzip", "lz4", "none"])
+def test_files_that_begin_when_one_is_large_enough(tmp_path: Path, codec: str) -> None:
+    random = np.random.default_rng(1)
+    batch = pa.record_batch({"i": np.arange(5000), "x": random.integers(0, 1 << 60, 5000)})
+    output = OutputFormat("parquet", "binary", "binary", compression=codec, file_size=10_000)
+    files = write_files(claim_unshared(tmp_path), "unit", output, [batch, batch], batch.schema)
+    names = [f"unit{f'-{n}' if n else ''}.parquet" for n in range(len(files))]
+    assert sorted(file.name for file in files) == sorted(names)
+    assert 5 < len(files) < 40
+    assert all(4_000 < file.size_bytes < 25_000 for file in files)
+    read = pa.concat_tables(pq.read_table(tmp_path / name) for name in names)
+    assert read["i"].to_pylist() == [*range(5000)] * 2
+    used = {pq.ParquetFile(tmp_path / name).metadata.row_group(0).column(0).compression for name in names}
+    assert used == {"UNCOMPRESSED" if codec == "none" else codec.upper()}
 
 
 # --- columns that collide
@@ -196,7 +242,7 @@ def test_names_of_topics_stay_apart() -> None:
 def test_columns_that_are_one_to_others_are_refused(names: tuple[str, ...], by: str, said: str) -> None:
     schema = pa.schema([(name, pa.string()) for name in names])
     with pytest.raises(UsageError, match=f"two columns of the output are one to Spark and others: {said}"):
-        written_schema(OutputFormat("parquet", "binary", "binary", by), schema)
+        written_schema(OutputFormat("parquet", "binary", "binary", parse_partitions([by])), schema)
 
 
 @for_each(
@@ -210,4 +256,4 @@ def test_columns_that_are_one_to_others_are_refused(names: tuple[str, ...], by: 
 def test_columns_that_no_folder_can_be_named_by(name: str, kind: Any, said: str) -> None:
     schema = pa.schema([(name, kind), ("i", pa.int64())])
     with pytest.raises(UsageError, match=said):
-        range_output.partition_column(OutputFormat("parquet", "binary", "binary", name), schema)
+        ensure_writable(OutputFormat("parquet", "binary", "binary", (Partition(name, f"`{name}`"),)), schema)

@@ -24,6 +24,7 @@ from core.forensics.partition_reader import PartitionReader
 from core.records.byte_strings import ByteStrings
 from core.spark.delta_table import commit_delta_table
 from core.spark.offset_range import OffsetRange
+from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat, claim_unshared
 from core.spark.record_schema import COLUMNS
 from core.spark.replay import Replay, find_gaps, write_range
@@ -36,7 +37,7 @@ from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.spark.readers import counts_by_all
 
 T = TopicPartition("t", 0)
-PARQUET = OutputFormat("parquet", "binary", "binary", "")
+PARQUET = OutputFormat("parquet", "binary", "binary")
 MINUTES = 10 * 60_000
 REQUEST = {"topics": ["t"], "to": "parquet:x", "from": "beginning"}
 
@@ -155,7 +156,9 @@ def test_the_last_record_of_each_key(log_directory: Path, tmp_path: Path) -> Non
 @for_each("by", ["", "day", "hour", "key"])
 def test_kinds_of_files_and_folders(log_directory: Path, tmp_path: Path, kind: str, by: str) -> None:
     end = 90 if by == "hour" else 300  # a folder for each six records
-    plan = plan_of(ranges_of(log_directory, 0, end, 3000), OutputFormat(kind, "string", "string", by))
+    plan = plan_of(
+        ranges_of(log_directory, 0, end, 3000), OutputFormat(kind, "string", "string", parse_partitions([by]))
+    )
     replay = done(tmp_path / "out", plan)
     found = []
     for path in sorted(path for path in replay.directory.rglob(f"*.{kind}") if "_plog" not in path.parts):
@@ -181,7 +184,9 @@ def test_kinds_of_files_and_folders(log_directory: Path, tmp_path: Path, kind: s
 
 
 def test_partitions_are_what_others_read(log_directory: Path, tmp_path: Path) -> None:
-    plan = plan_of(ranges_of(log_directory, 0, 600), OutputFormat("parquet", "binary", "binary", "day"))
+    plan = plan_of(
+        ranges_of(log_directory, 0, 600), OutputFormat("parquet", "binary", "binary", parse_partitions(["day"]))
+    )
     replay = done(tmp_path / "out", plan)
     table = ds.dataset(replay.directory, format="parquet", partitioning="hive").to_table()
     assert table.num_rows == 600
@@ -193,21 +198,25 @@ def test_bytes_that_are_no_text_are_refused_or_made_base64(tmp_path: Path) -> No
     append(log, make_batch(b"text"))
     append(log, make_batch(b"\xff\xfe", None))  # type: ignore[arg-type]
     log.close()
-    plan = plan_of(ranges_of(tmp_path / "t-0", 0, 3), OutputFormat("json", "string", "string", ""))
+    plan = plan_of(ranges_of(tmp_path / "t-0", 0, 3), OutputFormat("json", "string", "string"))
     replay = begin(tmp_path / "out", plan)
     with pytest.raises(PlogError, match="value, topic t partition 0 offset 1: the bytes are no UTF-8 text") as caught:
         write_range(replay.claim, plan.ranges[0], plan)
     assert "--value-format base64" in (caught.value.hint or "")
     assert list(replay.directory.glob("*.json")) == []
     assert list((replay.directory / "_plog").rglob("*.tmp")) == []
-    plan = plan_of(list(plan.ranges), OutputFormat("json", "string", "base64", ""))
+    plan = plan_of(list(plan.ranges), OutputFormat("json", "string", "base64"))
     replay = done(tmp_path / "other", plan)
     (path,) = replay.directory.glob("*.json")
     assert [json.loads(line)["value"] for line in path.read_text().splitlines()] == ["dGV4dA==", "//4=", None]
 
 
 def test_a_column_to_partition_by_that_is_not_there(log_directory: Path, tmp_path: Path) -> None:
-    plan = plan_of(ranges_of(log_directory, 0, 5), OutputFormat("json", "string", "string", "hour"), columns=("key",))
+    plan = plan_of(
+        ranges_of(log_directory, 0, 5),
+        OutputFormat("json", "string", "string", parse_partitions(["hour"])),
+        columns=("key",),
+    )
     claim = claim_unshared(tmp_path)
     with pytest.raises(UsageError, match="--partition-by hour: there is no column timestamp"):
         write_range(claim, plan.ranges[0], plan)
@@ -406,9 +415,23 @@ def test_verify_finds_what_the_log_says_otherwise(log_directory: Path, tmp_path:
 def test_a_plan_survives_its_json() -> None:
     plan = plan_of([OffsetRange("t", 0, 0, 9, 100, directory="/x")], columns=COLUMNS[:3], transform="a:b")
     assert ReplayPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-    with pytest.raises(PlogError, match="version 1, expected 2") as refused:
+    plan = plan_of(list(plan.ranges), OutputFormat("parquet", "binary", "binary", parse_partitions(["day,d=key"])))
+    assert ReplayPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    with pytest.raises(PlogError, match="version 1, expected 3") as refused:
         ReplayPlan.from_json({"version": 1})
     assert refused.value.hint == "another release of plog began it: finish it with that one, or replay to a new folder"
+
+
+def test_a_plan_of_an_earlier_release_goes_on_if_its_records_are_as_they_are() -> None:
+    output = {"kind": "parquet", "key_format": "binary", "value_format": "binary", "partition_by": "hour"}
+    plan = {"version": 2, "request": {}, "ranges": [], "output": output, "columns": [], "schema": "", "transform": "",
+            "topic_ids": {}, "id": "x"}  # fmt: skip
+    assert ReplayPlan.from_json(plan).output == OutputFormat(
+        "parquet", "binary", "binary", parse_partitions(["hour"]), "zstd", 0
+    )
+    for fields in {"transform": "a:b"}, {"schema": "a INT"}, {"output": output | {"kind": "csv"}}:
+        with pytest.raises(PlogError, match="version 2, expected 3"):
+            ReplayPlan.from_json(plan | fields)
 
 
 # --- a Delta table
@@ -419,12 +442,14 @@ def test_a_plan_survives_its_json() -> None:
 def test_a_delta_table_of_a_replays_files(log_directory: Path, tmp_path: Path, by: str) -> None:
     import deltalake
 
-    plan = plan_of(ranges_of(log_directory, 0, 600, 3000), OutputFormat("parquet", "string", "binary", by))
+    plan = plan_of(
+        ranges_of(log_directory, 0, 600, 3000), OutputFormat("parquet", "string", "binary", parse_partitions([by]))
+    )
     replay = begin(tmp_path / "out", plan)
     for range_ in plan.ranges:
         write_range(replay.claim, range_, plan)
     for _ in range(2):  # a rerun that does not know that it was done
-        commit_delta_table(replay.directory, replay.files(plan), by, plan.id)
+        commit_delta_table(replay.directory, replay.files(plan), [by] if by else [], plan.id)
     replay.commit(plan)
     table = deltalake.DeltaTable(str(replay.directory))
     assert table.version() == 0

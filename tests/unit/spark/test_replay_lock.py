@@ -51,7 +51,7 @@ from tests.support.for_each import for_each
 from tests.support.logs import append, make_batch, open_log
 from tests.support.server import call_plog
 
-PARQUET = OutputFormat("parquet", "binary", "binary", "")
+PARQUET = OutputFormat("parquet", "binary", "binary")
 ELSEWHERE = LockOwner("another-machine", 4711, 99, "2026-11-23T10:00:00Z", holds_flock=True)
 SCHEMA = pa.schema([pa.field("n", pa.int64())])
 

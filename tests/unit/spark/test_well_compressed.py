@@ -55,7 +55,7 @@ from core.spark.replay_plan import ReplayPlan
 out = Path(sys.argv[2])
 make_state(out)
 range_ = OffsetRange("docs", 0, 0, int(sys.argv[3]), 1, directory=sys.argv[1] + "/docs-0")
-plan = ReplayPlan({}, (range_,), OutputFormat("parquet", "binary", "binary", ""))
+plan = ReplayPlan({}, (range_,), OutputFormat("parquet", "binary", "binary"))
 print(write_range(claim_unshared(out), range_, plan).records, 0)
 """
 
