@@ -15,14 +15,14 @@ def read_partitions(
     """By topic and partition."""
     consumer = Consumer(
         {"bootstrap.servers": address, "group.id": "reader", "isolation.level": isolation, "enable.auto.commit": False,
-         "enable.partition.eof": True, "check.crcs": True, "log_level": 0}
+         "enable.partition.eof": True, "check.crcs": True, "log_level": 0, "fetch.wait.max.ms": 10}
     )  # fmt: skip
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in places])
     found: dict[tuple[str, int], list[Message]] = {place: [] for place in places}
     ended: set[tuple[str, int]] = set()
 
     def are_ended() -> bool:
-        for message in consumer.consume(1000, 0.2):
+        for message in consumer.consume(1000, 0.05):
             place = message.topic() or "", message.partition() or 0
             if message.error() is None:
                 found[place].append(message)
