@@ -23,7 +23,7 @@ from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery
@@ -167,10 +167,7 @@ def topics(
         else:
             placed = [report.placed for report in _read_directory(source, names)[1]]
             notes.append(_UNSERVED)
-    by_topic: dict[str, list[ReplicatedPartition]] = defaultdict(list)
-    for partition in placed:
-        by_topic[partition.partition.topic].append(partition)
-    rows = [topic_row(name, partitions) for name, partitions in by_topic.items()]
+    rows = [topic_row(name, found) for name, found in by_topic((one.partition, one) for one in placed).items()]
     _say_notes(notes)
     _write_topics(rows, output)
 
@@ -203,7 +200,7 @@ def describe(
             reports = report_partitions(source, found, [p for p in placed if p.partition in wanted], notes)
         else:
             of_directory = _read_directory(source)[1]
-            known = _by_topic(report.placed.partition for report in of_directory)
+            known = by_topic((report.placed.partition, report.placed.partition.partition) for report in of_directory)
             wanted = set(find_named_partitions(names, known))
             reports = [report for report in of_directory if report.placed.partition in wanted]
             notes.append(_UNSERVED)
@@ -249,13 +246,6 @@ def _read_directory(
 
     topics = DirectoryTopics(reader)
     return read_cluster(reader.directory), report_directory(topics, names or topics.partitions())
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for partition in partitions:
-        found[partition.topic].append(partition.partition)
-    return found
 
 
 def _survey_directory(reports: Iterable[PartitionReport]) -> dict[int, LogDirsQuery]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import base64
 import os
 import re
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+
+T = TypeVar("T")
 
 ZERO_UUID = bytes(16)
 """No topic id: partitions of old formats and sessions without ids have it."""
@@ -32,6 +35,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(entries: Iterable[tuple[TopicPartition, T]]) -> dict[str, list[T]]:
+    """Groups the entries of partitions by topic, as requests and answers have them."""
+    found: dict[str, list[T]] = {}
+    for partition, entry in entries:
+        found.setdefault(partition.topic, []).append(entry)
+    return found
 
 
 def ensure_valid_topic_name(name: str) -> None:

@@ -13,7 +13,7 @@ from core.client.net.retry import Result, Retry
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, ensure_success
 from core.common.printable import did_you_mean
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_group_describe import (
     CONSUMER_GROUP_DESCRIBE,
@@ -146,7 +146,9 @@ class GroupAdmin:
     def _describe(self, connection: ClientConnection, group_id: str) -> GroupDescription:
         if connection.speaks(CONSUMER_GROUP_DESCRIBE):
             try:
-                return self._describe_consumer_group(connection, group_id)
+                (found,) = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
+                ensure_success(found.error_code, group_id, found.error_message)
+                return consumer_description(found, self._coordinator_id)
             except KafkaError as error:
                 if error.code not in _OF_CLASSIC_GROUPS:
                     raise
@@ -155,11 +157,6 @@ class GroupAdmin:
         if group.group_state == "Dead":
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return classic_description(group, self._coordinator_id)
-
-    def _describe_consumer_group(self, connection: ClientConnection, group_id: str) -> GroupDescription:
-        (group,) = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
-        ensure_success(group.error_code, group_id, group.error_message)
-        return consumer_description(group, self._coordinator_id)
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
         """Returns all offsets that the group committed; {} if the group does not exist. Offsets committed in a
@@ -189,10 +186,10 @@ class GroupAdmin:
         metadata: str = "",
     ) -> None:
         """Commits as a member, or from outside: the latter only while the group has no members."""
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for partition, offset in offsets.items():
-            data = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
-            topics.setdefault(partition.topic, []).append(data)
+        topics = by_topic(
+            (partition, OffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata))
+            for partition, offset in offsets.items()
+        )
         request = OffsetCommitRequest(
             group_id,
             epoch,
@@ -227,9 +224,7 @@ class GroupAdmin:
         self.at_coordinator(group_id, delete)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
-        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
-        for partition in partitions:
-            topics.setdefault(partition.topic, []).append(OffsetDeleteRequestPartition(partition.partition))
+        topics = by_topic((p, OffsetDeleteRequestPartition(p.partition)) for p in partitions)
         request = OffsetDeleteRequest(group_id, [OffsetDeleteRequestTopic(*found) for found in topics.items()])
 
         def delete(connection: ClientConnection) -> None:
@@ -262,9 +257,7 @@ def _fetch_offsets(
     version = connection.version_of(OFFSET_FETCH, at_most=LAST_VERSION_BY_NAME)
     has_several = version >= FIRST_FETCH_VERSION_OF_SEVERAL
     is_stable = partitions is not None and version >= _FIRST_FETCH_VERSION_OF_STABLE
-    numbers: dict[str, list[int]] = {}
-    for partition in partitions or ():
-        numbers.setdefault(partition.topic, []).append(partition.partition)
+    numbers = by_topic((partition, partition.partition) for partition in partitions or ())
     if has_several:
         several = [OffsetFetchRequestTopics(name, partition_indexes=found) for name, found in numbers.items()]
         group = OffsetFetchRequestGroup(group_id, topics=None if partitions is None else several)

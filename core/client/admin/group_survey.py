@@ -19,7 +19,7 @@ from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from core.protocol.schema.offset_fetch import (
@@ -72,9 +72,7 @@ def _fetch_of_several(
     version = connection.version_of(OFFSET_FETCH, at_most=LAST_VERSION_BY_NAME)
     if version < FIRST_FETCH_VERSION_OF_SEVERAL:
         return {}
-    numbers: dict[str, list[int]] = {}
-    for partition in partitions:
-        numbers.setdefault(partition.topic, []).append(partition.partition)
+    numbers = by_topic((partition, partition.partition) for partition in partitions)
     topics = [OffsetFetchRequestTopics(name, partition_indexes=found) for name, found in numbers.items()]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=topics) for group_id in group_ids])
     answer = connection.call(OFFSET_FETCH, request, at_most=version)

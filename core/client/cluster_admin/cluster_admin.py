@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,7 +13,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, ensure_success
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.message import Api
 from core.protocol.schema.alter_partition_reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
@@ -141,7 +140,8 @@ class ClusterAdmin:
         return found
 
     def _elect(self, kind: ElectionType, partitions: list[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
-        asked = [TopicPartitions(topic, numbers) for topic, numbers in by_topic(partitions).items()]
+        numbers = by_topic((partition, partition.partition) for partition in sorted(partitions))
+        asked = [TopicPartitions(topic, found) for topic, found in numbers.items()]
         request = ElectLeadersRequest(kind, asked, _ELECTION_MS)
 
         def elect(connection: ClientConnection) -> dict[TopicPartition, KafkaError | None]:
@@ -183,7 +183,7 @@ class ClusterAdmin:
                 topic,
                 [ReassignablePartition(number, _listed(targets[TopicPartition(topic, number)])) for number in numbers],
             )
-            for topic, numbers in by_topic(targets).items()
+            for topic, numbers in by_topic((partition, partition.partition) for partition in sorted(targets)).items()
         ]
         request = AlterPartitionReassignmentsRequest(_TIMEOUT_MS, topics=topics)
 
@@ -254,13 +254,6 @@ class ClusterAdmin:
             elif error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 error.hint = f"{api.name} needs the right {_RIGHTS[api.key]} on the cluster (kafka-acls.sh --cluster)"
             raise
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for topic, number in sorted(partitions):
-        found[topic].append(number)
-    return found
 
 
 def _listed(replicas: tuple[int, ...] | None) -> list[int] | None:

@@ -17,7 +17,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.cluster.description.cluster_description import BrokerDescription
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirsRequest
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
@@ -127,9 +127,7 @@ def read_offsets(
 def _list_offsets(
     connection: ClientConnection, partitions: Sequence[TopicPartition], timestamp: int, replica_id: int
 ) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(ListOffsetsPartition(partition.partition, timestamp=timestamp))
+    topics = by_topic((p, ListOffsetsPartition(p.partition, timestamp=timestamp)) for p in partitions)
     request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic(*topic) for topic in topics.items()], _TIMEOUT_MS)
     return {
         TopicPartition(topic.name, found.partition_index): found

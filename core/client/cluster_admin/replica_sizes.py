@@ -7,10 +7,9 @@ from contextlib import closing
 from types import TracebackType
 from typing import Self
 
-from core.client.cluster_admin.cluster_admin import by_topic
 from core.client.net.kafka_client import KafkaClient
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribableLogDirTopic, DescribeLogDirsRequest
 
 _TIMEOUT_SECONDS = 5.0
@@ -52,7 +51,8 @@ class ReplicaSizes:
             self._client.refresh([])
 
     def _ask(self, node_id: int, wanted: list[TopicPartition], sizes: Sizes) -> None:
-        asked = [DescribableLogDirTopic(topic, numbers) for topic, numbers in by_topic(wanted).items()]
+        numbers = by_topic((partition, partition.partition) for partition in sorted(wanted))
+        asked = [DescribableLogDirTopic(topic, found) for topic, found in numbers.items()]
         answer = self._client.connection_to(node_id).call(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(asked))
         for result in answer.results:
             for topic in result.topics:

@@ -18,7 +18,7 @@ from core.client.read.cluster_source import Subscription
 from core.client.read.group_consumer import FENCED, Partitions
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, ensure_success
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol, write_consumer_protocol
 from core.protocol.schema.consumer_protocol import (
     AssignedPartitions,
@@ -182,10 +182,8 @@ class ClassicMember:
 
 
 def _assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    by_topic: dict[str, list[int]] = {}
-    for partition in partitions:
-        by_topic.setdefault(partition.topic, []).append(partition.partition)
-    return write_consumer_protocol(ConsumerProtocolAssignment([AssignedPartitions(*t) for t in by_topic.items()]), 0)
+    topics = by_topic((partition, partition.partition) for partition in partitions)
+    return write_consumer_protocol(ConsumerProtocolAssignment([AssignedPartitions(*t) for t in topics.items()]), 0)
 
 
 def assign_range(wanted: Mapping[str, Sequence[str]], counts: Counts) -> dict[str, list[TopicPartition]]:

@@ -26,7 +26,7 @@ from core.client.read.consumer import Consumer
 from core.client.read.record_source import ReadOptions, Watermarks
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
@@ -291,9 +291,7 @@ class ConsumerMember:
         return self._admin.at_coordinator(self._group_id, ask)
 
     def _by_id(self, partitions: Partitions) -> list[TopicPartitions]:
-        numbers: dict[str, list[int]] = {}
-        for partition in sorted(partitions):
-            numbers.setdefault(partition.topic, []).append(partition.partition)
+        numbers = by_topic((partition, partition.partition) for partition in sorted(partitions))
         return [TopicPartitions(self._client.topic(name).topic_id, found) for name, found in numbers.items()]
 
     def leave(self) -> None:

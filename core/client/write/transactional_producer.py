@@ -22,7 +22,7 @@ from core.client.net.retry import RETRIABLE, Retry
 from core.client.write.producer import Producer, ProducerIdentity, RecordsToSend
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, ensure_success
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.message import MAX_VERSION
 from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from core.protocol.schema.add_partitions_to_txn import (
@@ -189,10 +189,10 @@ def add_offsets(
 
     if version < _NEWEST:
         _persistently(client, CoordinatorType.TRANSACTION, transactional_id, add)
-    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-    for partition, offset in offsets.items():
-        entry = TxnOffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
-        topics.setdefault(partition.topic, []).append(entry)
+    topics = by_topic(
+        (partition, TxnOffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata))
+        for partition, offset in offsets.items()
+    )
     wanted = [TxnOffsetCommitRequestTopic(name, partitions=partitions) for name, partitions in topics.items()]
     commit = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, topics=wanted)
 
