@@ -197,7 +197,7 @@ class Schemas:
             return side_encoder(self._formats, side, registry)
         if self._formats.is_in_header and not registry.has_headers:
             raise UsageError("--schema-id header: AWS Glue's ids are in front of the bytes")
-        return registry.encoder(schema, topic, side) or _as_it_is
+        return registry.encoder(schema, topic, side) or (lambda text: text)
 
 
 def _control_rows(columns: RecordColumns) -> list[int]:
@@ -220,7 +220,3 @@ def _with_sides(columns: RecordColumns, sides: dict[str, list[bytes | None]]) ->
         strings = ByteStrings.of_list(texts)
         columns = columns.with_keys(strings) if side == "key" else columns.with_values(strings)
     return columns
-
-
-def _as_it_is(text: bytes | None) -> bytes | None:
-    return text

@@ -58,7 +58,10 @@ def account_for(
         for log in skip_unreadable(texts, lambda text: _logs(text, find), account.failures):
             stats = read_stats(log.path, now_ms, lambda size: progress.add(size, size))
             account.figures[log.name] = figures_of(stats, is_copy=log.is_copy)
-            found = [_without_file(one, log.name) if log.is_copy else one for one in stats.findings]
+            found = [
+                replace(one, path=log.name, position=-1, end_position=-1) if log.is_copy else one
+                for one in stats.findings
+            ]
             account.findings.extend(found)
             logs.append(log)
         if with_checks:
@@ -136,11 +139,6 @@ def _gaps_of(log: _Log) -> dict[str, Any] | None:
         return None
     place = replace(log.place, partitions=[log.partition])
     return next(accounts_of(place, 0, None, [], read_committed=True), None)
-
-
-def _without_file(finding: Finding, name: str) -> Finding:
-    """Removes the file from a finding about a copy of a server's log, which nobody will see again."""
-    return replace(finding, path=name, position=-1, end_position=-1)
 
 
 def _copy(copy: ServerCopy, partition: TopicPartition, _offset: int | None, on_bytes: OnBytes) -> None:

@@ -133,7 +133,7 @@ def _trust(context: ssl.SSLContext, certificates: str | bytes, where: str) -> No
 def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
     pem, password = _key_pem(store)
     with _as_file(pem) as name:
-        _load_pem(context, name, password, _key_name(store))
+        _load_pem(context, name, password, store.location or store.key_location or "ssl.keystore.key")
 
 
 def _key_pem(store: KeyStore) -> tuple[str, Secret | None]:
@@ -153,10 +153,6 @@ def _key_pem(store: KeyStore) -> tuple[str, Secret | None]:
         else:
             pem, password = _key_of_store(data, path, store), None
     return pem, password
-
-
-def _key_name(store: KeyStore) -> str:
-    return store.location or store.key_location or "ssl.keystore.key"
 
 
 def _key_of_store(data: bytes, path: Path, store: KeyStore) -> str:

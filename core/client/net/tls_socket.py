@@ -280,7 +280,7 @@ def _certificate_failure(error: ssl.SSLCertVerificationError, peer: TlsPeer) -> 
         what = f"it is of a CA that is not trusted{f', {issuer}' if issuer else ''}"
         hint = "ssl.truststore.location or ssl.ca.location: the file with the CA's certificate"
     elif code in (_OTHER_NAME, _OTHER_ADDRESS):
-        names = _names(shown)
+        names = ", ".join(name for _, name in shown.get("subjectAltName", ())) or _name(shown, "subject")
         what = f"it is not for {peer.host}{f', but for {names}' if names else ''}"
         hint = "connect by a name that it has; a broker's advertised.listeners must have one, too"
     return AuthenticationError(f"the certificate of {peer.where} is not good: {what}", where=peer.where, hint=hint)
@@ -322,10 +322,6 @@ def _at(shown: dict[str, Any], which: str) -> str:
     except (KeyError, ValueError):
         return ""
     return f" {'at ' if which == 'notAfter' else ''}{time:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _names(shown: dict[str, Any]) -> str:
-    return ", ".join(name for _, name in shown.get("subjectAltName", ())) or _name(shown, "subject")
 
 
 def _name(shown: dict[str, Any], which: str) -> str:

@@ -901,10 +901,6 @@ def _timestamp(text: str, digits: int, *, is_local: bool) -> int | None:
     return (day * _DAY_SECONDS - offset) * _units(digits) + time
 
 
-def _uuid_text(data: bytes) -> str:
-    return str(uuid.UUID(bytes=data))
-
-
 def _uuid(text: str) -> bytes | None:
     return uuid.UUID(text).bytes if _UUID.fullmatch(text) else None
 
@@ -921,7 +917,7 @@ def _duration(text: str) -> bytes | None:
 
 
 _PLAIN_FIXED: dict[tuple[Any, int], tuple[Callable[[bytes], str], Callable[[str], bytes | None]]] = {
-    ("uuid", 16): (_uuid_text, _uuid),
+    ("uuid", 16): (lambda data: str(uuid.UUID(bytes=data)), _uuid),
     ("duration", 12): (_duration_text, _duration),
 }
 """By logical type and size: how the bytes are shown plain, and read."""

@@ -291,7 +291,7 @@ class _Printer:
             return str
         if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
             return _float if field.cpp_type == field.CPPTYPE_FLOAT else _double
-        return _itself
+        return lambda value: value
 
     def _any(self, message: Any) -> Any:
         if not message.ListFields():
@@ -348,10 +348,6 @@ def _parses(message: Any, data: bytes) -> bool:
     except DecodeError:
         return False
     return True
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def _base64(data: bytes) -> str:

@@ -453,7 +453,7 @@ def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
             case FileKind.DAMAGED_RANGES:
                 parse_damaged_ranges(text, str(path))
             case FileKind.LEADER_EPOCHS:
-                if text or _has_records(path.parent):  # Kafka makes it empty, until there is a record
+                if text or has_records(path.parent):  # Kafka makes it empty, until there is a record
                     _ensure_rising(parse_leader_epochs(text, str(path)), path)
             case FileKind.PARTITION_METADATA:
                 parse_partition_metadata(text, str(path))
@@ -465,7 +465,7 @@ def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
         raise access_error(error, path, "read") from error
 
 
-def _has_records(partition: Path) -> bool:
+def has_records(partition: Path) -> bool:
     return any(log.stat().st_size for _, log in find_offset_files(partition, LOG_SUFFIX))
 
 

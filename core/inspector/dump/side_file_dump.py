@@ -85,10 +85,6 @@ def _base_offset(path: Path) -> int:
     return parsed[0]
 
 
-def _transaction_index_rows(path: Path) -> Iterator[Row]:
-    return map(transaction_row, iter_transaction_index(path))
-
-
 def transaction_row(entry: AbortedTransaction) -> Row:
     return {
         "version": 0,
@@ -97,10 +93,6 @@ def transaction_row(entry: AbortedTransaction) -> Row:
         "last_offset": entry.last_offset,
         "last_stable_offset": entry.last_stable_offset,
     }
-
-
-def _snapshot_rows(path: Path) -> Iterator[Row]:
-    return map(producer_row, iter_producer_snapshot(path))
 
 
 def producer_row(entry: ProducerSnapshotEntry) -> Row:
@@ -161,8 +153,8 @@ def _clean_shutdown_rows(path: Path) -> list[Row]:
 _ROWS: dict[FileKind, Callable[[Path], Iterable[Row]]] = {
     FileKind.OFFSET_INDEX: _offset_index_rows,
     FileKind.TIME_INDEX: _time_index_rows,
-    FileKind.TRANSACTION_INDEX: _transaction_index_rows,
-    FileKind.PRODUCER_SNAPSHOT: _snapshot_rows,
+    FileKind.TRANSACTION_INDEX: lambda path: map(transaction_row, iter_transaction_index(path)),
+    FileKind.PRODUCER_SNAPSHOT: lambda path: map(producer_row, iter_producer_snapshot(path)),
     FileKind.OFFSET_CHECKPOINT: _offset_checkpoint_rows,
     FileKind.LEADER_EPOCHS: _leader_epoch_rows,
     FileKind.DAMAGED_RANGES: _damaged_range_rows,

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -180,7 +181,7 @@ class _TransactionPlanner:
         return any(not self._is_lost(base) for base, _ in fate.batches)
 
     def _is_lost(self, offset: int) -> bool:
-        at = bisect_right(self._lost, offset, key=_start)
+        at = bisect_right(self._lost, offset, key=itemgetter(0))
         return at > 0 and offset < self._lost[at - 1][1]
 
     def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
@@ -191,7 +192,7 @@ class _TransactionPlanner:
     def _is_followed_by_another(self, fate: TransactionFate, marker: Marker | None) -> bool:
         """Says whether its producer's next transaction comes before the marker: that may get a marker of its own."""
         fates = self._fates[fate.producer_id]
-        at = bisect_right(fates, fate.last_offset, key=_first_offset)
+        at = bisect_right(fates, fate.last_offset, key=attrgetter("first_offset"))
         if at == len(fates) or (marker is not None and fates[at].first_offset > marker.offset):
             return False
         return fate.marker_offset is None or fates[at].marker_offset != fate.marker_offset
@@ -245,14 +246,6 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             result.append((start, end))
     return result
-
-
-def _start(offsets: tuple[int, int]) -> int:
-    return offsets[0]
-
-
-def _first_offset(fate: TransactionFate) -> int:
-    return fate.first_offset
 
 
 def _offset(marker: Marker) -> int:
@@ -515,7 +508,9 @@ class _Planner:
         files = [
             f"{Path(found.path).name} ({offsets_text(found.offset, found.last_offset + 1)})"
             for found in self._cut_off
-            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_proof(found)
+            if found.offset <= missing.last_offset
+            and missing.offset <= found.last_offset
+            and not is_proof_of_lost_end(Path(found.path).name)
         ]
         if not files:
             return ""
@@ -564,10 +559,6 @@ def _step_out_of_order(finding: Finding) -> Step:
     why += "it here; without that they are put in order"
     at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
     return Step(Action.NONE, Path(finding.path), why, *at)
-
-
-def _is_proof(finding: Finding) -> bool:
-    return is_proof_of_lost_end(Path(finding.path).name)
 
 
 def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:

@@ -77,7 +77,8 @@ class ScramClient:
         self._password = password
         self._nonce = nonce or make_nonce()
         extension = f",{_TOKEN_EXTENSION}=true" if is_token else ""
-        self._first_bare = f"n={_escape(name)},r={self._nonce}{extension}"
+        escaped = name.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={escaped},r={self._nonce}{extension}"
         self._signature: bytes | None = None  # the server must show it
 
     def first(self) -> bytes:
@@ -135,10 +136,6 @@ class ScramClient:
 
     def _wrong(self, what: str) -> AuthenticationError:
         return wrong_message(self._mechanism.name, what)
-
-
-def _escape(name: str) -> str:
-    return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def _encoded(data: bytes) -> str:

@@ -253,7 +253,8 @@ class _Look:
         found.gap_reasons = dict(self._gaps)
         found.lost = self.lost_of.total()
         found.offsets_without_record = self._gaps.total() - self._gaps[GapReason.TRIMMED] - found.hidden_records
-        measured = self._own_log() if self.reader is None else [part.path for part in parts]
+        own = [self.path] if self.path.suffix == LOG_SUFFIX else []
+        measured = own if self.reader is None else [part.path for part in parts]
         deque(skip_unreadable(measured, self._measure, self.failures), maxlen=0)
 
     def _parts(self) -> list[_Part]:
@@ -289,9 +290,6 @@ class _Look:
         entries = [one for one in os.scandir(self.path) if not is_folder(one)]
         small = sorted(path for path in map(Path, entries) if kind_of(path) is not None)
         return [*small, metadata] if metadata.is_dir() else small
-
-    def _own_log(self) -> list[Path]:
-        return [self.path] if self.path.suffix == LOG_SUFFIX else []
 
     def _verified(self, path: Path) -> Iterator[Finding]:
         try:

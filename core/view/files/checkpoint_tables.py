@@ -28,6 +28,7 @@ from core.forensics.log_scanner import open_reading
 from core.forensics.partition_reader import PartitionReader
 from core.inspector.check.file_kind import FileKind
 from core.inspector.check.partition_check import DataDirectoryMetadata
+from core.inspector.check.verify import has_records
 from core.records.batches import Batch, stated_offset
 from core.view.files.file_table import Comparison, Fit, ListedTable, LogPlace, reading
 
@@ -40,7 +41,7 @@ class LeaderEpochTable(ListedTable):
     def __init__(self, path: Path) -> None:
         super().__init__(path, FileKind.LEADER_EPOCHS, ("epoch", "start_offset"))
         self._opened: PartitionReader | None = None
-        if not self.count and not path.stat().st_size and not _has_records(path.parent):
+        if not self.count and not path.stat().st_size and not has_records(path.parent):
             self.problems.clear()  # Kafka makes it empty, until there is a record
 
     @property
@@ -94,10 +95,6 @@ class LeaderEpochTable(ListedTable):
     def close(self) -> None:
         if self._opened is not None:
             self._opened.close()
-
-
-def _has_records(folder: Path) -> bool:
-    return any(log.stat().st_size for _, log in find_offset_files(folder, LOG_SUFFIX))
 
 
 class _LogBounds(NamedTuple):

@@ -107,7 +107,10 @@ class LogFigures:
         """
         found = self.reader.topics
         if not (self.reader.directory / str(_METADATA_PARTITION)).exists() or self.directory_topics is None:
-            return {name: _with_missing(numbers) for name, numbers in found.items()}
+            return {
+                name: list(range(numbers[-1] + 1)) if numbers[-1] < _MOST_PARTITIONS else numbers
+                for name, numbers in found.items()
+            }
         return self.directory_topics.partitions()
 
     @property
@@ -160,11 +163,6 @@ class LogFigures:
         if not log.is_readable:
             return PartitionFigures(None, None, None, log.damaged, problem=log.damaged[0])
         return PartitionFigures(log.start_offset, log.end_offset, log.size_bytes, log.damaged)
-
-
-def _with_missing(numbers: list[int]) -> list[int]:
-    """Adds the missing partitions in between; an invalid number adds none."""
-    return list(range(numbers[-1] + 1)) if numbers[-1] < _MOST_PARTITIONS else numbers
 
 
 def open_logs(reader: DirectoryReader, clock: Clock) -> LogFigures:
