@@ -1,4 +1,4 @@
-"""The rows of `plog cluster`: brokers, versions of APIs, topics and replicas."""
+"""The rows of `plog cluster` and their tables: brokers, versions of APIs, topics and replicas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cli.output import Row
+from cli.output import OutputFormat, Row, write_rows
 from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.cluster.description.cluster_health import partition_health
 from core.cluster.description.feature_args import features_of
@@ -213,3 +213,51 @@ def replica_rows(report: PartitionReport) -> list[Row]:
         }
         for replica in report.replicas
     ]
+
+
+# --- tables
+
+
+def write_status(rows: Sequence[Row], output: OutputFormat) -> None:
+    if output is not OutputFormat.table:
+        write_rows(rows, [*STATUS_COLUMNS, *OF_CLUSTER], output)
+        return
+    shown = [{**row, "controller": _yes(row["controller"])} for row in rows]
+    kept = [name for name in STATUS_COLUMNS[:-1] if name in ("broker", "listeners") or any(row[name] for row in shown)]
+    write_rows(shown, kept, output, drops=["apis", "rack"])
+
+
+def write_brokers(rows: Sequence[Row], output: OutputFormat) -> None:
+    if output is not OutputFormat.table:
+        write_rows(rows, BROKER_COLUMNS, output)
+        return
+    shown = [{**row, "lagging": len(row["lagging"])} for row in rows]
+    kept = [
+        name for name in BROKER_COLUMNS if name not in ("rack", "version", "failed_dirs") or any(r[name] for r in rows)
+    ]
+    if all(row["state"] == "reachable" for row in rows):
+        kept.remove("state")
+    write_rows(shown, kept, output, drops=["version", "address", "rack"])
+
+
+def write_topics(rows: Sequence[Row], output: OutputFormat) -> None:
+    if output is not OutputFormat.table:
+        write_rows(rows, [*TOPIC_COLUMNS, *TOPIC_FAULTS], output)
+        return
+    faults = [name for name in TOPIC_FAULTS if any(row[name] for row in rows)]
+    write_rows(rows, [*TOPIC_COLUMNS, *faults], output, drops=["not_preferred", "offline_replicas", "min_isr"])
+
+
+def write_replicas(rows: Sequence[Row], output: OutputFormat) -> None:
+    if output is not OutputFormat.table:
+        write_rows(rows, [*REPLICA_COLUMNS, *OF_PARTITION], output)
+        return
+    shown = [{**row, "in_sync": _yes(row["in_sync"]), "eligible": _yes(row["eligible"])} for row in rows]
+    kept = [name for name in REPLICA_COLUMNS if any(row[name] not in (None, "") for row in shown)]
+    if len({row["partition"] for row in rows}) == 1:
+        kept.remove("partition")  # the line above says which
+    write_rows(shown, kept, output, drops=["start_offset", "eligible", "size_bytes", "lag_bytes"])
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else ""

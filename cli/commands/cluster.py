@@ -18,7 +18,7 @@ from cli.cluster.reassign import reassign
 from cli.cluster.served_cluster import find_named_partitions
 from cli.cluster.start import start
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
@@ -62,7 +62,7 @@ def status(
     Example:
       plog cluster status --bootstrap-server 127.0.0.1:9092
     """
-    from cli.cluster_rows import api_rows, status_rows
+    from cli.cluster_rows import api_rows, status_rows, write_status
     from core.client.cluster_admin.cluster_partitions import report_leaderless
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.cluster_health import find_problems, with_missing_brokers
@@ -97,7 +97,7 @@ def status(
             drops=["key"],
         )
     else:
-        _write_status(status_rows(found, placed, problems, leaderless), output)
+        write_status(status_rows(found, placed, problems, leaderless), output)
     code = say_failures([broker.failure for broker in found.brokers if broker.failure is not None])
     _say_problems(problems or (), placed or ())
     raise typer.Exit(max(code, 1 if problems else 0))
@@ -113,7 +113,7 @@ def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place(
     Example:
       plog cluster brokers --bootstrap-server 127.0.0.1:9092
     """
-    from cli.cluster_rows import broker_row
+    from cli.cluster_rows import broker_row, write_brokers
     from core.client.cluster_admin.cluster_partitions import survey_notes
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery, survey_brokers
     from core.client.net.kafka_client import KafkaClient
@@ -136,7 +136,7 @@ def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place(
     unasked = LogDirsQuery()
     rows = [broker_row(broker, placed, surveys.get(broker.broker_id, unasked)) for broker in found.brokers]
     _say_notes(notes)
-    _write_brokers(rows, output)
+    write_brokers(rows, output)
     raise typer.Exit(say_failures([broker.failure for broker in found.brokers if broker.failure is not None]))
 
 
@@ -154,7 +154,7 @@ def topics(
     Example:
       plog cluster topics --bootstrap-server 127.0.0.1:9092
     """
-    from cli.cluster_rows import topic_row
+    from cli.cluster_rows import topic_row, write_topics
     from core.client.cluster_admin.cluster_partitions import read_partitions, with_moves
     from core.client.net.kafka_client import KafkaClient
 
@@ -169,7 +169,7 @@ def topics(
             notes.append(_UNSERVED)
     rows = [topic_row(name, found) for name, found in by_topic((one.partition, one) for one in placed).items()]
     _say_notes(notes)
-    _write_topics(rows, output)
+    write_topics(rows, output)
 
 
 @command(app)
@@ -187,7 +187,7 @@ def describe(
     Example:
       plog cluster describe flights-0
     """
-    from cli.cluster_rows import replica_rows
+    from cli.cluster_rows import replica_rows, write_replicas
     from core.client.cluster_admin.cluster_partitions import report_partitions
     from core.client.net.kafka_client import KafkaClient
 
@@ -208,7 +208,7 @@ def describe(
     if output is OutputFormat.table:
         for report in reports:
             _say_report(report)
-    _write_replicas([row for report in reports for row in replica_rows(report)], output)
+    write_replicas([row for report in reports for row in replica_rows(report)], output)
 
 
 command(app)(controller)
@@ -345,59 +345,3 @@ def _say_report(report: PartitionReport) -> None:
         unconfirmed = (report.end_offset or 0) - report.high_watermark
         more = f", {unconfirmed:,} not confirmed by all in sync" if unconfirmed > 0 else ""
         say(f"log end {report.end_offset}, high watermark {report.high_watermark}{more}")
-
-
-# --- tables
-
-
-def _write_status(rows: Sequence[Row], output: OutputFormat) -> None:
-    from cli.cluster_rows import OF_CLUSTER, STATUS_COLUMNS
-
-    if output is not OutputFormat.table:
-        write_rows(rows, [*STATUS_COLUMNS, *OF_CLUSTER], output)
-        return
-    shown = [{**row, "controller": _yes(row["controller"])} for row in rows]
-    kept = [name for name in STATUS_COLUMNS[:-1] if name in ("broker", "listeners") or any(row[name] for row in shown)]
-    write_rows(shown, kept, output, drops=["apis", "rack"])
-
-
-def _write_brokers(rows: Sequence[Row], output: OutputFormat) -> None:
-    from cli.cluster_rows import BROKER_COLUMNS
-
-    if output is not OutputFormat.table:
-        write_rows(rows, BROKER_COLUMNS, output)
-        return
-    shown = [{**row, "lagging": len(row["lagging"])} for row in rows]
-    kept = [
-        name for name in BROKER_COLUMNS if name not in ("rack", "version", "failed_dirs") or any(r[name] for r in rows)
-    ]
-    if all(row["state"] == "reachable" for row in rows):
-        kept.remove("state")
-    write_rows(shown, kept, output, drops=["version", "address", "rack"])
-
-
-def _write_topics(rows: Sequence[Row], output: OutputFormat) -> None:
-    from cli.cluster_rows import TOPIC_COLUMNS, TOPIC_FAULTS
-
-    if output is not OutputFormat.table:
-        write_rows(rows, [*TOPIC_COLUMNS, *TOPIC_FAULTS], output)
-        return
-    faults = [name for name in TOPIC_FAULTS if any(row[name] for row in rows)]
-    write_rows(rows, [*TOPIC_COLUMNS, *faults], output, drops=["not_preferred", "offline_replicas", "min_isr"])
-
-
-def _write_replicas(rows: Sequence[Row], output: OutputFormat) -> None:
-    from cli.cluster_rows import OF_PARTITION, REPLICA_COLUMNS
-
-    if output is not OutputFormat.table:
-        write_rows(rows, [*REPLICA_COLUMNS, *OF_PARTITION], output)
-        return
-    shown = [{**row, "in_sync": _yes(row["in_sync"]), "eligible": _yes(row["eligible"])} for row in rows]
-    kept = [name for name in REPLICA_COLUMNS if any(row[name] not in (None, "") for row in shown)]
-    if len({row["partition"] for row in rows}) == 1:
-        kept.remove("partition")  # the line above says which
-    write_rows(shown, kept, output, drops=["start_offset", "eligible", "size_bytes", "lag_bytes"])
-
-
-def _yes(value: object) -> str:
-    return "yes" if value else ""
