@@ -38,7 +38,7 @@ from core.log.fetched_batches import out_of_order, read_fetched, run_from
 from core.log.log_segment import LogSegment, LogSegments
 from core.log.log_validator import CheckedBatch, validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
-from core.log.producer_state import BatchMetadata, CompletedTransaction
+from core.log.producer_state import BatchMetadata
 from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
 from core.log.segment_swap import swap_files
 from core.records.control_record import read_end_transaction_marker
@@ -276,17 +276,18 @@ class PartitionLog:
             self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
         position = segment.append(batch)
         self._unsettled = "an append"
-        completed = self.producers.update(batch, segment.base_offset, position)
-        if completed is not None and completed.is_aborted:
-            self._note_aborted(segment, completed)
-        self.log_end_offset = batch.base_offset + batch.last_offset_delta + 1
+        if batch.producer_id >= 0:
+            self._note_producer(batch, segment, position)
+        self.log_end_offset = self.producers.map_end_offset = batch.base_offset + batch.last_offset_delta + 1
         self._unsettled = None
 
-    def _note_aborted(self, segment: LogSegment, completed: CompletedTransaction) -> None:
-        stable = self.producers.last_stable_offset(completed)
-        segment.transaction_index.append(
-            AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-        )
+    def _note_producer(self, batch: RecordBatch, segment: LogSegment, position: int) -> None:
+        completed = self.producers.update(batch, segment.base_offset, position)
+        if completed is not None and completed.is_aborted:
+            stable = self.producers.last_stable_offset(completed)
+            segment.transaction_index.append(
+                AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+            )
 
     def append_as_follower(self, records: memoryview, leader_epoch: int, *, leader_log_start: int = 0) -> None:
         """Appends a leader's Fetch answer of that epoch: its batches as they are, those of a segment by one write. A
@@ -340,9 +341,7 @@ class PartitionLog:
         moved = segment.append_run(run) - first.start
         self._unsettled = "an append"
         for batch in run:
-            completed = self.producers.update(batch, segment.base_offset, moved + batch.start)
-            if completed is not None and completed.is_aborted:
-                self._note_aborted(segment, completed)
+            self._note_producer(batch, segment, moved + batch.start)
         last = run[-1]
         self.log_end_offset = last.base_offset + last.last_offset_delta + 1
         self._unsettled = None

@@ -258,9 +258,8 @@ def test_an_append_that_fails_in_the_middle_takes_the_partition_offline(
 
     with monkeypatch.context() as patched:
         patched.setattr(ProducerStateManager, "update", refuse)
-        assert produce(broker, make_batch(b"b")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, (
-            "perhaps kept"
-        )
+        of_producer = make_batch(b"b", producer_id=7, producer_epoch=0, base_sequence=0)
+        assert produce(broker, of_producer).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "perhaps kept"
     assert produce(broker, make_batch(b"c")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert fetch(broker, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     broker.close()
