@@ -55,7 +55,8 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory.resolve() / LOCK
-        self._fd = -1
+        self.descriptor = -1
+        """-1 unless locked. For processes that work in the directory: it is locked until they have ended too."""
 
     def acquire(self, timeout_s: float = 0.0) -> None:
         """Raises DirectoryLockedError, naming the holder, if it is still taken after `timeout_s`. Logs the holder if
@@ -104,29 +105,24 @@ class DirectoryLock:
             return False
         except OSError:  # a file system without such locks
             pass
-        self._fd = fd
+        self.descriptor = fd
         return True
-
-    @property
-    def descriptor(self) -> int:
-        """Returns the descriptor, for processes that work in the directory: it is locked until they have ended too."""
-        return self._fd
 
     def announce(self, address: str) -> None:
         """Shows others, in the file, where the owner listens."""
         holder = LockHolder(os.getpid(), address)
         _held[self._path] = holder
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(holder._asdict()).encode() + b"\n", 0)
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, json.dumps(holder._asdict()).encode() + b"\n", 0)
 
     def release(self) -> None:
-        if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+        if self.descriptor >= 0:
+            os.ftruncate(self.descriptor, 0)
             _held.pop(self._path, None)
             with contextlib.suppress(OSError):
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
-            os.close(self._fd)
-            self._fd = -1
+                fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class FolderLock:

@@ -327,11 +327,11 @@ class _Placer:
         find_batches: FindBatches,
         own_end: int | None,
     ) -> None:
-        self._pieces = pieces
-        self._base_offsets = base_offsets
+        self.pieces = pieces
+        self.base_offsets = base_offsets
         self._known_end = known_end
         self._own_end = own_end
-        self._find_batches = find_batches
+        self.find_batches = find_batches
         self.borne_out = _find_borne_out(pieces, base_offsets)
         self._may_stand = [
             _may_stand(pieces, number, base_offsets, reach, self.borne_out) for number in range(len(pieces))
@@ -345,12 +345,12 @@ class _Placer:
         self._weights, self._successors = self._weigh()
 
     def place(self) -> BatchOrder:
-        next_offset = self._base_offsets[0]
+        next_offset = self.base_offsets[0]
         heaviest = self._heaviest(0, next_offset)
         accepted: list[int] = []
         displaced: list[int] = []
         flips: dict[int, int] = {}
-        for number, piece in enumerate(self._pieces):
+        for number, piece in enumerate(self.pieces):
             is_in_turn = piece.base_offset == next_offset and piece.end_offset <= self._limit(piece)
             if is_in_turn and self._may_stand[number]:
                 accepted.append(number)
@@ -358,7 +358,7 @@ class _Placer:
             elif self._is_flipped(number, next_offset):
                 flips[number] = next_offset
                 next_offset += piece.span
-                if heaviest is not None and self._pieces[heaviest].base_offset < next_offset:
+                if heaviest is not None and self.pieces[heaviest].base_offset < next_offset:
                     heaviest = self._heaviest(number + 1, next_offset)
             elif number == heaviest:
                 accepted.append(number)
@@ -366,34 +366,22 @@ class _Placer:
             else:
                 displaced.append(number)
         # Two batches that changed places may look like two flips: a flip is none if another batch has its offset.
-        claimed = {self._pieces[number].base_offset for number in (*displaced, *flips)}
+        claimed = {self.pieces[number].base_offset for number in (*displaced, *flips)}
         doubted = [number for number, due in flips.items() if due in claimed]
         flips = {number: due for number, due in flips.items() if due not in claimed}
         return _Fitting(self, accepted, sorted([*displaced, *doubted]), flips).fit()
 
     @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
-
-    @property
-    def base_offsets(self) -> Sequence[int]:
-        return self._base_offsets
-
-    @property
     def known_end(self) -> int:
-        return max(self._known_end, self._base_offsets[-1])
+        return max(self._known_end, self.base_offsets[-1])
 
     @property
     def last_end(self) -> int:
         """Returns where a batch may end at most that is put after all others."""
         return 1 << 63 if self._own_end is None else max(self._own_end, self.known_end)
 
-    @property
-    def find_batches(self) -> FindBatches:
-        return self._find_batches
-
     def _limit(self, piece: Piece) -> int:
-        return self._base_offsets[piece.file + 1] if piece.file + 1 < len(self._base_offsets) else 1 << 63
+        return self.base_offsets[piece.file + 1] if piece.file + 1 < len(self.base_offsets) else 1 << 63
 
     # --- flipped bits
 
@@ -401,20 +389,20 @@ class _Placer:
         """Says whether one flipped bit of its base offset keeps a batch from offset `due`, and the log continues as if
         the bit were right.
         """
-        piece = self._pieces[number]
+        piece = self.pieces[number]
         if (
             piece.batches > 1
-            or due < self._base_offsets[piece.file]
-            or _end_before(self._pieces, number, self._base_offsets) == piece.base_offset
+            or due < self.base_offsets[piece.file]
+            or _end_before(self.pieces, number, self.base_offsets) == piece.base_offset
             or not piece.is_one_bit_from(due, fits=True)
         ):
             return False
-        after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
+        after = self.pieces[number + 1] if number + 1 < len(self.pieces) else None
         if after is not None and after.file == piece.file:
             following = after.base_offset
         else:
-            is_last = piece.file + 1 == len(self._base_offsets)
-            following = self.known_end if is_last else self._base_offsets[piece.file + 1]
+            is_last = piece.file + 1 == len(self.base_offsets)
+            following = self.known_end if is_last else self.base_offsets[piece.file + 1]
         return following == due + piece.span
 
     def _is_flipped_upwards(self, number: int) -> bool:
@@ -422,12 +410,12 @@ class _Placer:
         batch before it may stand elsewhere, and proves nothing. Not where it is the next one, an old message, that
         states a wrong offset.
         """
-        piece = self._pieces[number]
-        after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
+        piece = self.pieces[number]
+        after = self.pieces[number + 1] if number + 1 < len(self.pieces) else None
         if piece.batches > 1 or after is None or after.file != piece.file or piece.end_offset <= after.base_offset:
             return False
         right = after.base_offset - piece.span
-        end_before = _end_before(self._pieces, number, self._base_offsets)
+        end_before = _end_before(self.pieces, number, self.base_offsets)
         if end_before == piece.base_offset or not piece.is_one_bit_from(right):
             return False
         return not after.shift or not self._is_flipped(number + 1, piece.end_offset)
@@ -438,13 +426,13 @@ class _Placer:
         """Returns for each piece the weight of the heaviest chain that begins with it, and that chain's next piece. One
         that may not be accepted follows no other in a chain; but if the log continues with it, its own is needed.
         """
-        count = len(self._pieces)
+        count = len(self.pieces)
         weights = [0] * count
         successors: list[int | None] = [None] * count
-        bases = sorted({piece.base_offset for piece in self._pieces})
+        bases = sorted({piece.base_offset for piece in self.pieces})
         best: list[int | None] = [None] * (len(bases) + 1)  # a Fenwick tree over the bases from the largest down
         for number in reversed(range(count)):
-            piece = self._pieces[number]
+            piece = self.pieces[number]
             at = len(bases) - bisect_left(bases, piece.end_offset)
             successor: int | None = None
             while at > 0:
@@ -464,12 +452,12 @@ class _Placer:
         """Returns the heavier piece; of equals the one that ends first, then the one that stands first."""
         if one is None or other is None:
             return other if one is None else one
-        return min(one, other, key=lambda n: (-weights[n], self._pieces[n].first_end_offset, n))
+        return min(one, other, key=lambda n: (-weights[n], self.pieces[n].first_end_offset, n))
 
     def _heaviest(self, start: int, next_offset: int) -> int | None:
         found: int | None = None
-        for number in range(start, len(self._pieces)):
-            if self._may_be_accepted[number] and self._pieces[number].base_offset >= next_offset:
+        for number in range(start, len(self.pieces)):
+            if self._may_be_accepted[number] and self.pieces[number].base_offset >= next_offset:
                 found = self._better(self._weights, found, number)
         return found
 

@@ -192,17 +192,12 @@ class TransactionIndexCheck:
     """Follows one log, segment after segment; owned by one task, in any thread."""
 
     def __init__(self) -> None:
-        self._first_offsets: dict[int, int] = {}
+        self.open_transactions: dict[int, int] = {}
         """The first offsets of open transactions, by producer id, in order of offsets."""
         self._last_ends: dict[int, int] = {}
         """The offset of each producer's last marker."""
         self._ends: dict[int, _End] = {}
         """The ends of transactions in this segment, by the offset of the marker."""
-
-    @property
-    def open_transactions(self) -> dict[int, int]:
-        """Returns the first offsets of the open transactions, by producer id; a view that changes."""
-        return self._first_offsets
 
     def see(self, batch: Batch) -> None:
         """Takes the next batch; of a batch of records, the header is enough."""
@@ -210,15 +205,15 @@ class TransactionIndexCheck:
             return
         if not batch.is_control:
             if batch.count:
-                self._first_offsets.setdefault(batch.producer_id, batch.base_offset)
+                self.open_transactions.setdefault(batch.producer_id, batch.base_offset)
             return
         try:
             marker = read_marker(batch)
         except CorruptRecordError:
             marker = None
-        first_offset = self._first_offsets.pop(batch.producer_id, None)
+        first_offset = self.open_transactions.pop(batch.producer_id, None)
         if marker is not None:
-            stable_end = next(iter(self._first_offsets.values()), marker.offset + 1)
+            stable_end = next(iter(self.open_transactions.values()), marker.offset + 1)
             previous_end = self._last_ends.get(marker.producer_id, -1)
             self._last_ends[marker.producer_id] = marker.offset
             end = _End(marker.producer_id, marker.is_commit, first_offset, previous_end, stable_end)

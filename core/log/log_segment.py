@@ -123,14 +123,17 @@ class LogSegment(SegmentLookup):
         self._indexes: SegmentIndexes | None = None
         self._being_checked: SegmentIndexes | None = None
         self._records: FileRecords | None = None
-        self._is_removed = False
-        self._is_new = is_new
+        self.is_removed = False
+        """Whether the log has removed the segment."""
+        self.is_new = is_new
+        """Whether the disk may not have its files' names yet."""
         self._first_changes = int(is_new)
         self._changes = self._first_changes  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
         self._is_log_synced = False  # whether since the last sync only indexes were written
         self._has_failed_sync = False
-        self._is_kept_open = False
+        self.is_kept_open = False
+        """Whether its files must not be closed before they are synced."""
         if listed is None:
             self._make_files(is_new=is_new)
 
@@ -291,16 +294,16 @@ class LogSegment(SegmentLookup):
         Raises OSError if the disk refuses, and ever after: asked again, the system would say that all is well.
         """
         changes, is_sealed = self._changes, self.is_sealed
-        if changes == self._synced_changes or self._is_removed:
+        if changes == self._synced_changes or self.is_removed:
             return
         if self._has_failed_sync:
             raise OSError(errno.EIO, "a sync failed before; the log must be opened again", str(self.records.path))
         try:
             self._sync_files(is_sealed=is_sealed, is_log_synced=self._is_log_synced)
-            if self._is_new and syncs_folder:
+            if self.is_new and syncs_folder:
                 self._filesystem.sync_directory(self.directory)
                 self._filesystem.sync_directory(self.directory.parent)
-                self._is_new = False
+                self.is_new = False
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
                 raise  # nothing was asked of the disk yet
@@ -339,7 +342,7 @@ class LogSegment(SegmentLookup):
         file = None if self._records is None else self._records.find_open()
         if file is not None:
             open_files.take_over(file)
-            if self._is_kept_open:
+            if self.is_kept_open:
                 open_files.keep_open(self)
             else:
                 open_files.on_opened(self)
@@ -351,20 +354,15 @@ class LogSegment(SegmentLookup):
         self._keep_open()
 
     def _keep_open(self) -> None:
-        if not self._is_removed:
-            self._is_kept_open = True
+        if not self.is_removed:
+            self.is_kept_open = True
             self._open_files.keep_open(self)
 
     def settle(self) -> None:
         """Allows its files to be closed while unused, if all their bytes are on the disk."""
-        if self._is_kept_open and self._changes == self._synced_changes:
-            self._is_kept_open = False
+        if self.is_kept_open and self._changes == self._synced_changes:
+            self.is_kept_open = False
             self._open_files.may_close(self)
-
-    @property
-    def is_kept_open(self) -> bool:
-        """Whether its files must not be closed before they are synced."""
-        return self._is_kept_open
 
     @property
     def descriptors(self) -> int:
@@ -380,21 +378,16 @@ class LogSegment(SegmentLookup):
     def was_used(self, was_used: bool) -> None:
         self.records.was_used = was_used
 
-    @property
-    def is_removed(self) -> bool:
-        """Whether the log has removed the segment."""
-        return self._is_removed
-
     def on_removed(self) -> None:
         """Stops counting its files, as the log has removed the segment."""
-        self._is_removed = True
+        self.is_removed = True
         if self._listed is not None:
             self._listed = self._listed._replace(check=_check_nothing)  # the former check refers to the log
         self._open_files.forget(self)
 
     def close_until_used(self) -> None:
         """Closes its files, unless something in them is not on the disk."""
-        if not self._is_kept_open:
+        if not self.is_kept_open:
             self._open_files.forget(self)
             self.release_files()
 
@@ -402,23 +395,18 @@ class LogSegment(SegmentLookup):
         """Closes the files that can be opened again; all their bytes are on the disk. Safe from any thread, if nobody
         writes to the segment.
         """
-        self._is_kept_open = False
+        self.is_kept_open = False
         if self._records is not None:
             self._records.release()
         if self.is_sealed:
             self._release_indexes()
 
     @property
-    def is_new(self) -> bool:
-        """Whether the disk may not have its files' names yet."""
-        return self._is_new
-
-    @property
     def is_unchanged(self) -> bool:
         """Whether a sync of the segment is unnecessary for the next start: it is unchanged since it was opened, or
         since it was created, empty, for a new log, as a start creates it again.
         """
-        return self._changes == self._first_changes and (not self._is_new or self.base_offset == 0)
+        return self._changes == self._first_changes and (not self.is_new or self.base_offset == 0)
 
     # --- its contents
 
@@ -479,7 +467,7 @@ class LogSegment(SegmentLookup):
         indexes = self._indexes or self._use_indexes()
         if indexes.newest is None:
             indexes.newest = self.find_newest()
-        if not self._is_kept_open:
+        if not self.is_kept_open:
             self._keep_open()
         try:
             return (self._records or self.records).append(data, owner)
@@ -490,8 +478,8 @@ class LogSegment(SegmentLookup):
     def write_ahead(self, batch: RecordBatch) -> Task[None]:
         """Writes the batch as `FileRecords.write_ahead` does; `append` must follow at once, or `forget_ahead`."""
         pieces = self.records.write_ahead(batch.buffer[batch.start : batch.start + batch.size_bytes], batch)
-        while not self._is_removed:
-            if not self._is_kept_open:
+        while not self.is_removed:
+            if not self.is_kept_open:
                 self._keep_open()
             try:
                 next(pieces)
@@ -596,7 +584,7 @@ class LogSegment(SegmentLookup):
     def _while_there(self, headers: Iterable[Batch]) -> Iterator[Batch]:
         for header in headers:
             yield header
-            if self._is_removed:
+            if self.is_removed:
                 return
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:

@@ -45,7 +45,7 @@ class ProducerStateManager:
         self._directory = directory
         self._filesystem = filesystem
         self._find_expiration_ms = producer_id_expiration_ms
-        self._producers: dict[int, ProducerState] = {}
+        self.producers: dict[int, ProducerState] = {}
         self._packed = PackedProducers()
         self.ongoing: dict[int, LogOffsetMetadata] = {}
         """Where open transactions begin, by producer id, in order of offsets."""
@@ -57,10 +57,6 @@ class ProducerStateManager:
         self.map_end_offset = 0
         self.listed_snapshots: list[tuple[int, Path]] | None = None
         """The result of `_find_snapshots`, if the caller listed the folder, until somebody else removes a snapshot."""
-
-    @property
-    def producers(self) -> dict[int, ProducerState]:
-        return self._producers
 
     @property
     def open_transactions(self) -> dict[int, int]:
@@ -81,27 +77,27 @@ class ProducerStateManager:
     @property
     def latest_producer_id(self) -> int:
         """Returns the largest known producer id, or -1."""
-        return max(self._producers, default=-1)
+        return max(self.producers, default=-1)
 
     def check_invariants(self) -> None:
-        assert self.ongoing.keys() <= self._producers.keys()
+        assert self.ongoing.keys() <= self.producers.keys()
         ongoing = list(self.ongoing.values())
         assert ongoing == sorted(ongoing)
         assert self.ended == sorted(self.ended)
         self._packed.check_invariants()
 
     def find(self, producer_id: int) -> ProducerState | None:
-        return self._producers.get(producer_id)
+        return self.producers.get(producer_id)
 
     def state_of(self, producer_id: int) -> ProducerState:
         """Returns a producer's state, known or new; only `update` remembers a new one."""
-        return self._producers.get(producer_id) or ProducerState(producer_id)
+        return self.producers.get(producer_id) or ProducerState(producer_id)
 
     def is_in_order(self, batch: RecordBatch) -> bool:
         """Returns what `ProducerState.is_followed_by` returns; False if its producer is unknown, or another batch may
         have to be appended before.
         """
-        state = self._producers.get(batch.producer_id)
+        state = self.producers.get(batch.producer_id)
         return state is not None and batch.producer_id not in self._awaited and state.is_followed_by(batch)
 
     def await_first(self, batch: RecordBatch) -> None:
@@ -135,9 +131,9 @@ class ProducerStateManager:
         self._awaited.pop(producer_id, None)
         if batch.attributes & CONTROL_FLAG:
             return self._update_by_marker(batch)
-        state = self._producers.get(producer_id)
+        state = self.producers.get(producer_id)
         if state is None:
-            state = self._producers[producer_id] = ProducerState(producer_id)
+            state = self.producers[producer_id] = ProducerState(producer_id)
         if state.append(batch):
             self.ongoing[producer_id] = LogOffsetMetadata(batch.base_offset, segment_base_offset, position)
         self._packed.note_change(state)
@@ -152,7 +148,7 @@ class ProducerStateManager:
         if marker is None:
             return None
         state = self.state_of(batch.producer_id)
-        self._producers[batch.producer_id] = state
+        self.producers[batch.producer_id] = state
         completed = state.append_marker(batch, marker)
         self._packed.note_change(state)
         first = self.ongoing.pop(batch.producer_id, None)
@@ -168,7 +164,7 @@ class ProducerStateManager:
         if first is None or first.offset != aborted.first_offset:
             return False
         del self.ongoing[aborted.producer_id]
-        state = self._producers[aborted.producer_id]
+        state = self.producers[aborted.producer_id]
         state.current_txn_first_offset = None
         self._packed.note_change(state)
         return True
@@ -188,14 +184,14 @@ class ProducerStateManager:
         that are old, would make it forget a producer that still writes.
         """
         idle, expiration_ms = {}, self._find_expiration_ms()
-        for producer_id, state in list(self._producers.items()):
+        for producer_id, state in list(self.producers.items()):
             if state.current_txn_first_offset is not None:
                 continue
             last, since_ms = self._idle.get(producer_id, (None, now_ms))
             if last != state.last_written:
                 since_ms = now_ms
             if now_ms - since_ms >= expiration_ms:
-                del self._producers[producer_id]
+                del self.producers[producer_id]
                 self._packed.remove(state)
             else:
                 idle[producer_id] = state.last_written, since_ms
@@ -214,7 +210,7 @@ class ProducerStateManager:
 
     def reset(self, end_offset: int) -> None:
         """Forgets everything; the log is read again from `end_offset`."""
-        self._producers.clear()
+        self.producers.clear()
         self._packed = PackedProducers()
         self.ongoing.clear()
         self.ended.clear()
@@ -244,7 +240,7 @@ class ProducerStateManager:
                     self.ongoing[entry.producer_id] = LogOffsetMetadata(state.current_txn_first_offset, -1, -1)
                 elif newest_ms - entry.timestamp >= expiration_ms:
                     continue
-                self._producers[entry.producer_id] = state
+                self.producers[entry.producer_id] = state
                 self._packed.note_change(state)
             self.ongoing = dict(sorted(self.ongoing.items(), key=lambda item: item[1]))
             self._last_snapshot_offset = self.map_end_offset = offset

@@ -182,7 +182,7 @@ class SteeredNode(BrokerServer):
         yield
         cls.opened = None
         for node in opened:
-            if not node.is_closed and (node.is_read_only or node._lock._fd >= 0):
+            if not node.is_closed and (node.is_read_only or node._lock.descriptor >= 0):
                 node.runtime.use(run_in_background=run_now, run_flush=run_now, run_loading=run_now)
                 node.close()
 

@@ -92,16 +92,12 @@ class ActiveController:
         """By path of the node."""
         self._waiting_once: set[str] = set()
         """The names of queued work that is done once, however often it is requested."""
-        self._is_over = False
+        self.is_over = False
+        """Whether the term can't go on, even if no other broker is elected yet."""
         self._tasks = LoopTasks()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     # --- the term
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the term can't go on, even if no other broker is elected yet."""
-        return self._is_over
 
     async def _run(self) -> None:
         try:
@@ -145,7 +141,7 @@ class ActiveController:
 
     async def _look_at_recovery(self) -> None:
         """Checks regularly whether partitions without a leader can get one."""
-        while not self._is_over:
+        while not self.is_over:
             await asyncio.sleep(_LOOK_AT_RECOVERY_SECONDS)
             if self._office.recovery.waiting:
                 self._do_once(
@@ -182,7 +178,7 @@ class ActiveController:
         self._on_over()
 
     def _end(self) -> None:
-        self._is_over = True
+        self.is_over = True
         self._tasks.cancel()
         for watch in self._watches.values():
             watch.cancel()
@@ -246,7 +242,7 @@ class ActiveController:
         return pending
 
     def _awaited(self, pending: Pending[T], at_the_end: Callable[[KafkaError], T]) -> Pending[T]:
-        if self._is_over:
+        if self.is_over:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         self._waiting[pending] = at_the_end
         return pending
@@ -369,7 +365,7 @@ class ActiveController:
 
         async def follow(path: str) -> None:
             watch = await self._session.watch_data(path, wanted[path])
-            if self._is_over:
+            if self.is_over:
                 watch.cancel()  # watching another one failed meanwhile
             else:
                 self._watches[path] = watch

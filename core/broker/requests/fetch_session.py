@@ -122,17 +122,13 @@ class FetchSessionCache:
         self._slots = slots
         self._clock = clock
         self._sessions: dict[int, FetchSession] = {}  # the last used one comes last
-        self._cached_partitions = 0
+        self.cached_partitions = 0
+        """The number of partitions of all sessions."""
         self.evictions = 0
         """How many sessions were removed to make room."""
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def cached_partitions(self) -> int:
-        """The number of partitions of all sessions."""
-        return self._cached_partitions
 
     def find(self, request: FetchRequest, *, uses_topic_ids: bool) -> FetchSession | None:
         """Finds the session of a request, and updates it; returns None if the request is sessionless.
@@ -156,8 +152,8 @@ class FetchSessionCache:
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         before = len(session.partitions)
         session.update(request)
-        self._cached_partitions += len(session.partitions) - before
-        if self._cached_partitions > MAX_PARTITIONS:
+        self.cached_partitions += len(session.partitions) - before
+        if self.cached_partitions > MAX_PARTITIONS:
             self._remove(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
@@ -170,10 +166,10 @@ class FetchSessionCache:
         session = FetchSession(self._unused_id(), now_ms, uses_topic_ids=uses_topic_ids)
         session.update(request)
         size = len(session.partitions)
-        if self._cached_partitions + size > MAX_PARTITIONS or not self._make_room(size, now_ms):
+        if self.cached_partitions + size > MAX_PARTITIONS or not self._make_room(size, now_ms):
             return None
         self._sessions[session.session_id] = session
-        self._cached_partitions += size
+        self.cached_partitions += size
         return session
 
     def _unused_id(self) -> int:
@@ -203,4 +199,4 @@ class FetchSessionCache:
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._cached_partitions -= len(session.partitions)
+            self.cached_partitions -= len(session.partitions)

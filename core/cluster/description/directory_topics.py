@@ -29,34 +29,26 @@ class DirectoryTopics:
         self._reader = reader
         self._folders = reader.topics
         image = read_metadata_image(reader.directory) or MetadataImage()
-        self._node_id = _read_node_id(reader, image)
-        elected = election_records(image, led_by_others(image, self._node_id), self._node_id)
-        found = {} if image.has_known_topics else find_topics(reader.partitions, goes_by_name=True)
-        adopted = adoption_records(found, self._node_id, bytes(16))
-        self._image = MetadataDelta(image).replay([*elected, *adopted]).apply()
-
-    @property
-    def image(self) -> MetadataImage:
-        """The metadata with which a broker would begin."""
-        return self._image
-
-    @property
-    def node_id(self) -> int:
+        self.node_id = _read_node_id(reader, image)
         """The node that owns the directory."""
-        return self._node_id
+        elected = election_records(image, led_by_others(image, self.node_id), self.node_id)
+        found = {} if image.has_known_topics else find_topics(reader.partitions, goes_by_name=True)
+        adopted = adoption_records(found, self.node_id, bytes(16))
+        self.image = MetadataDelta(image).replay([*elected, *adopted]).apply()
+        """The metadata with which a broker would begin."""
 
     def partitions(self) -> dict[str, list[int]]:
         """Returns partition numbers by topic, both in order, also of folders that are not here."""
-        return {name: self._numbers(name) for name in sorted(self._image.topics.keys() | self._folders.keys())}
+        return {name: self._numbers(name) for name in sorted(self.image.topics.keys() | self._folders.keys())}
 
     def _numbers(self, name: str) -> list[int]:
-        topic = self._image.topics.get(name)
+        topic = self.image.topics.get(name)
         return sorted({*self._folders.get(name, ()), *(topic.partitions if topic else ())})
 
     def describe(self, name: str) -> TopicDescription:
         """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if the topic does not exist."""
         numbers = self._numbers(name)
-        topic = self._image.topics.get(name)
+        topic = self.image.topics.get(name)
         if topic is None and not numbers:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -67,13 +59,13 @@ class DirectoryTopics:
             topic_id = topic.topic_id
         else:
             topic_id = find_topic_id(self._reader.partitions[TopicPartition(name, numbers[0])]) or bytes(16)
-        described = TopicDescription(name, topic_id, dict(self._image.topic_configs(name)))
+        described = TopicDescription(name, topic_id, dict(self.image.topic_configs(name)))
         for number in numbers:
             described.partitions.append(self._describe_partition(TopicPartition(name, number)))
         return described
 
     def _describe_partition(self, partition: TopicPartition) -> PartitionDescription:
-        known = self._image.find_partition(partition)
+        known = self.image.find_partition(partition)
         folder = self._reader.partitions.get(partition)
         log = _NO_LOG if folder is None else describe_log(self._reader, partition)
         latest_epoch = -1 if folder is None else find_latest_epoch(folder)

@@ -71,17 +71,13 @@ class MetadataLog:
         self.lacks_records = False
         """Whether records were lost: there may be topics that `image` does not know."""
         self._log = self._open(is_read_only=is_read_only)
-        self._epoch = max(self._log.leader_epochs.latest_epoch, self._epoch_of_quorum_state()) + 1
+        self.epoch = max(self._log.leader_epochs.latest_epoch, self._epoch_of_quorum_state()) + 1
         self._is_leading = False
         self._failure: KafkaError | None = None
 
     @property
     def end_offset(self) -> int:
         return self._log.log_end_offset
-
-    @property
-    def epoch(self) -> int:
-        return self._epoch
 
     # --- opening
 
@@ -173,7 +169,7 @@ class MetadataLog:
         state = {
             "clusterId": "",
             "leaderId": self._node_id,
-            "leaderEpoch": self._epoch,
+            "leaderEpoch": self.epoch,
             "votedId": -1,
             "appliedOffset": 0,
             "currentVoters": [{"voterId": self._node_id}],
@@ -194,7 +190,7 @@ class MetadataLog:
     def _append_batch(self, records: list[Record], *, is_control: bool = False) -> None:
         """Appends a batch and syncs it: a power cut that loses a batch keeps none after it."""
         batch = bytearray(batch_of(records, is_control=is_control))
-        self._log.append_as_leader(RecordBatch(memoryview(batch)), self._epoch, from_client=False)
+        self._log.append_as_leader(RecordBatch(memoryview(batch)), self.epoch, from_client=False)
         self._log.flush()
 
     def close(self) -> None:
@@ -219,7 +215,7 @@ class MetadataLog:
         offset = 1
         for values in _in_batches([encode_metadata_record(r) for r in self.image.to_records()]):
             records = [Record(n, now_ms, None, value) for n, value in enumerate(values)]
-            batches.append(batch_of(records, base_offset=offset, partition_leader_epoch=self._epoch))
+            batches.append(batch_of(records, base_offset=offset, partition_leader_epoch=self.epoch))
             offset += len(values)
         batches.append(_control_batch(ControlRecordType.SNAPSHOT_FOOTER, footer, offset, now_ms))
         self._filesystem.write_atomic(path, b"".join(batches))

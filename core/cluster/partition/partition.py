@@ -117,7 +117,8 @@ class Partition:
         self.role = Role.ALONE
         self.is_leading = True
         self._leadership = None
-        self._isr_size = max(len(state.isr), 1)
+        self.isr_size = max(len(state.isr), 1)
+        """The size of the ISR in the controller's state, while this node leads."""
 
     def _lead_others(self, state: PartitionState, peers: Peers, now_ms: int) -> None:
         self._begin_epoch(state)
@@ -129,7 +130,7 @@ class Partition:
             self._leadership.take_up(state, log_end_offset, now_ms)
         self.role = Role.LEADING
         self.is_leading = True
-        self._isr_size = len(self._leadership.in_sync.committed)
+        self.isr_size = len(self._leadership.in_sync.committed)
 
     def _begin_epoch(self, state: PartitionState) -> None:
         """Notes the start of the epoch, even if nothing is ever written in it: followers may hold records of earlier
@@ -157,7 +158,7 @@ class Partition:
             self.ensure_leading()
         log = self.log
         config = log.config
-        if required_acks == -1 and self._isr_size < config.min_insync_replicas:
+        if required_acks == -1 and self.isr_size < config.min_insync_replicas:
             self.ensure_enough_replicas()
         result = log.append_as_leader(batch, self.leader_epoch, from_client=from_client)
         if not result.is_duplicate:
@@ -172,11 +173,11 @@ class Partition:
     def ensure_enough_replicas(self) -> None:
         """Raises KafkaError(NOT_ENOUGH_REPLICAS) if acks=all is impossible, and what `ensure_leading` raises."""
         self.ensure_leading()
-        if self._isr_size < self._min_isr:
-            are = "replica of {} is" if self._isr_size == 1 else "replicas of {} are"
+        if self.isr_size < self._min_isr:
+            are = "replica of {} is" if self.isr_size == 1 else "replicas of {} are"
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self._isr_size} {are.format(self.log.partition)} in sync, "
+                f"{self.isr_size} {are.format(self.log.partition)} in sync, "
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
 
@@ -232,27 +233,22 @@ class Partition:
         """
         if self._leadership is None:
             return False
-        return self._isr_size < self._leadership.replica_count - len(self.state.adding_replicas)
+        return self.isr_size < self._leadership.replica_count - len(self.state.adding_replicas)
 
     @property
     def has_others_in_sync(self) -> bool:
         """Whether another broker leads, or is in the ISR and could."""
-        return self._isr_size > 1 if self._leadership is not None else self.role is Role.FOLLOWING
+        return self.isr_size > 1 if self._leadership is not None else self.role is Role.FOLLOWING
 
     @property
     def is_under_min_isr(self) -> bool:
         """Whether this node leads and the ISR is smaller than acks=all needs."""
-        return self.is_leading and self._isr_size < self._min_isr
+        return self.is_leading and self.isr_size < self._min_isr
 
     @property
     def is_at_min_isr(self) -> bool:
         """Returns whether this node leads and the ISR has exactly as many replicas as acks=all needs."""
-        return self.is_leading and self._isr_size == self._min_isr
-
-    @property
-    def isr_size(self) -> int:
-        """The size of the ISR in the controller's state, while this node leads."""
-        return self._isr_size
+        return self.is_leading and self.isr_size == self._min_isr
 
     @property
     def is_reassigning(self) -> bool:
@@ -276,7 +272,7 @@ class Partition:
         (KIP-966).
         """
         log = self.log
-        if self._isr_size < log.config.min_insync_replicas and self._isr_size < self._min_isr:
+        if self.isr_size < log.config.min_insync_replicas and self.isr_size < self._min_isr:
             return
         replicated = leadership.replicated_offset(log.log_end_offset)
         if replicated > self._replicated_offset:
@@ -348,7 +344,7 @@ class Partition:
             return False
         must_send_again = leadership.on_answer(proposal, answer, self.log.log_end_offset, now_ms)
         self.partition_epoch = leadership.in_sync.partition_epoch
-        self._isr_size = len(leadership.in_sync.committed)
+        self.isr_size = len(leadership.in_sync.committed)
         self._on_progress()
         return must_send_again
 
@@ -414,7 +410,7 @@ class Partition:
         assert (self._leadership is not None) == (self.role is Role.LEADING), "I2"
         if self._leadership is not None:
             assert self.log.high_watermark <= self._replicated_offset <= self.log.log_end_offset, "I3"
-            assert self._isr_size == len(self._leadership.in_sync.committed)
+            assert self.isr_size == len(self._leadership.in_sync.committed)
             self._leadership.check_invariants()
         if self.is_leading:
             assert self.log.leader_epochs.latest_epoch <= self.leader_epoch, "I4"
