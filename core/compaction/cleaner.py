@@ -64,7 +64,6 @@ class BatchVerdict:
             self.count = self.kept = self.batch.count
 
     def drop(self) -> None:
-        """Drops all records."""
         self.settle(_NONE, needs_horizon=False)
 
     def settle(self, rows: Rows, *, needs_horizon: bool) -> None:
@@ -174,7 +173,6 @@ class _Cleaning:
             return False
 
     def _put_segment(self, number: int, transactions: CleanedTransactions) -> bool:
-        """Returns False if the map is full."""
         with self._reader.open(number) as segment:
             found = segment.translate_offset(self._log.first_dirty_offset)
             for group in self._reader.groups(segment, found[0]) if found else ():
@@ -349,7 +347,6 @@ class _Cleaning:
         return self._now_ms + self._log.config.delete_retention_ms
 
     def _judge(self, batch: Batch) -> BatchVerdict:
-        """Decides as far as the header allows."""
         batch.ensure_valid()
         verdict = BatchVerdict(batch)
         if not isinstance(batch, RecordBatch):

@@ -101,7 +101,6 @@ class LogToClean:
         return len(self.segments)
 
     def end_offset_of(self, number: int) -> int:
-        """Returns the end offset of the segment with that number."""
         following = number + 1
         return self.segments[following].base_offset if following < len(self.segments) else self.first_uncleanable_offset
 
@@ -162,7 +161,6 @@ def _first_uncleanable_offset(log: PartitionLog, first_dirty: int, now_ms: int) 
 
 
 def _sealed_from(log: PartitionLog, offset: int) -> list[LogSegment]:
-    """Returns the sealed segments, from the one that holds the offset on."""
     active = log.segments.active
     return [s for s in log.segments.from_offset(offset) if s is not active] if offset < active.base_offset else []
 

@@ -81,7 +81,6 @@ def rebuild_batches(places: RecordPlaces, rows: Rows, horizons: Int64s) -> Itera
 
 
 def _headers(batches: Sequence[Batch], numbers: npt.NDArray[np.int32]) -> HeaderRows:
-    """Copies the batches' headers, so that they may be changed."""
     if isinstance(batches, BatchHeaders):
         rows: HeaderRows = batches.rows[numbers]
         return rows
@@ -130,7 +129,6 @@ def _sections(
 
 
 def _heads(records: _Records, deltas: Int64s) -> ByteStrings:
-    """Writes length, attributes and timestamp delta of each record."""
     numbers = zigzag(deltas)
     lengths = zigzag(1 + varint_widths(numbers) + records.ends - records.tails)
     data = np.empty(len(deltas) * _HEAD_BYTES, np.uint8)

@@ -169,7 +169,6 @@ class ClassicGroup:
             self._expect_heartbeat(member)
 
     def record(self) -> GroupRecord:
-        """Returns the record that `load` reads."""
         members = [
             MemberMetadata(
                 member_id=member.member_id,
@@ -267,7 +266,6 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _supports(self, request: JoinGroupRequest) -> bool:
-        """Returns whether the members and this one could agree on a protocol."""
         if not self.members:
             return bool(request.protocol_type and request.protocols)
         if request.protocol_type != self.protocol_type:

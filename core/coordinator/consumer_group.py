@@ -370,7 +370,6 @@ class ConsumerGroup:
             ) from None
 
     def _topics(self, members: Iterable[ConsumerMember], regexes: Mapping[str, frozenset[str]]) -> dict[bytes, int]:
-        """Returns partition counts, by topic id, of the subscribed topics that exist."""
         known = self._environment.topics
         names = set().union(*(topic_names(member.subscription, regexes) for member in members))
         return {known[name].topic_id: len(known[name].partitions) for name in sorted(names) if name in known}

@@ -98,7 +98,6 @@ class CommittedGroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
         return sum(map(len, self._topics.values()))
 
     def partitions_of(self, topic: str) -> Iterator[TopicPartition]:
-        """Yields the topic's partitions that have offsets."""
         for number in self._topics.get(topic, ()):
             yield TopicPartition(topic, number)
 
@@ -236,14 +235,12 @@ class GroupCoordinator:
             group.begin()
 
     def _classic_group(self, group_id: str) -> ClassicGroup:
-        """Returns the classic group; creates it if it is unknown or known as a consumer group."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self._environment)
         return group
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Returns the consumer group; creates it if it is unknown or known as a classic group."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             group = self.groups[group_id] = ConsumerGroup(group_id, self._environment)

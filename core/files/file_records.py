@@ -51,7 +51,6 @@ class FileRegion:
 
     @property
     def piece(self) -> FileRegion:
-        """Returns the piece for an answer."""
         return self
 
 
@@ -138,7 +137,6 @@ class FileRecords:
         return file if file is not None and file.fd >= 0 else None
 
     def find_open(self) -> File | None:
-        """Returns the file if it is open, or None."""
         return self._file
 
     def release(self) -> None:
@@ -262,7 +260,6 @@ class FileRecords:
         return read_header(head, position)
 
     def read_batch(self, position: int) -> Batch:
-        """Reads the whole batch at `position`."""
         head = memoryview(self.file.read_at(ENTRY_HEADER_SIZE, position))
         size = self._size_at(head, 0, position, self.size_bytes)
         return read_batch(memoryview(self.file.read_at(size, position)), 0, position)

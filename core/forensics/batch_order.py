@@ -555,7 +555,6 @@ class _Fitting:
         )
 
     def _is_repeated(self, batch: Piece) -> bool:
-        """Says whether the log has the same batch elsewhere."""
         at = bisect_right(self._log, batch.base_offset, key=_base_offset)
         if at == 0 or self._log[at - 1].end_offset < batch.end_offset:
             return False

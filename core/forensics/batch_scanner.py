@@ -340,7 +340,6 @@ class BatchScanner:
         return None
 
     def _tail(self, position: int, cause: str) -> Damage:
-        """Names the damage that reaches the end of the file."""
         head = self._bytes(min(HEADER_SIZE, self.size_bytes - position), position)
         left = self.size_bytes - position
         if left >= _LENGTH_POSITION and self._is_zero(position, self.size_bytes):  # fewer may begin an offset

@@ -231,7 +231,6 @@ def _fate_text(batch: Batch, outcome: Outcome) -> str:
 
 
 def _is_full(batch: Batch) -> bool:
-    """Says whether every offset of the batch has a record, by its header."""
     if isinstance(batch, RecordBatch):
         return bool(batch.count == batch.last_offset_delta + 1)
     return bool(batch.compression is CompressionType.NONE)

@@ -186,7 +186,6 @@ class LogMap:
             yield _piece_of(piece.file, batch)
 
     def read(self, piece: Piece) -> Iterator[Batch]:
-        """Reads the piece's batches, one after the other."""
         size = piece.end_position - piece.position
         for batch in self._walk(piece.file, min(size, _READ_BYTES)).walk_from(piece.position):
             if isinstance(batch, Damage) or batch.position >= piece.end_position:

@@ -328,7 +328,6 @@ class _Arranger:
                 self._filesystem.unlink(path.with_suffix(suffix))
 
     def _drop(self, file: LogFile) -> None:
-        """Removes a segment that no offsets belong into."""
         for suffix in (LOG_SUFFIX, *SPARSE_INDEXES):
             self._filesystem.unlink(file.path.with_suffix(suffix))
 

@@ -444,7 +444,6 @@ class _Producer:
     def _fate_of(
         self, part: _Part, later: TransactionFate | None, later_outcomes: frozenset[FateKind]
     ) -> tuple[TransactionFate, frozenset[FateKind]]:
-        """Judges a part, with every outcome that is possible."""
         first, last = part.batches[0].base_offset, part.batches[-1].last_offset
         following = part.following
         next_offset = _END if following is None else _offset(following)

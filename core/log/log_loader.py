@@ -275,7 +275,6 @@ def _describe(segment: LogSegment, damaged: DamagedBytes, kind: TailKind | None)
 
 
 def _count_sound_records(segment: LogSegment, position: int) -> int:
-    """Counts the records of sound batches of magic 2, from that position on."""
     batches = segment.reading(OffsetPosition(LONG_MAX, segment.size_bytes)).items()
     return sum(one.count for one in batches if isinstance(one, RecordBatch) and one.position >= position)
 

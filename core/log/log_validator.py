@@ -218,7 +218,6 @@ def _record_sizes(batch: RecordBatch, config: LogConfig) -> Task[None]:
 
 
 def _other_codec(batch: RecordBatch, config: LogConfig) -> CompressionType | None:
-    """Returns the codec in which the batch must be stored, or None to keep its own."""
     target = config.target_compression
     return None if target is None or target is batch.compression else target
 
@@ -389,7 +388,6 @@ def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool,
 
 
 def _validate_large(batch: RecordBatch, config: LogConfig, now_ms: int) -> Task[None]:
-    """Validates a client's batch as `validate_header` does, in steps."""
     ensure_size(batch.size_bytes, config)
     try:
         yield from batch.ensure_valid_in_steps()

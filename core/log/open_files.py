@@ -117,7 +117,6 @@ class OpenFiles:
             assert self._count == sum(self._closable.values()) + sum(self._kept.values())
 
     def _move(self, segment: HasFiles, among: dict[HasFiles, int], into: dict[HasFiles, int]) -> None:
-        """Moves a segment; one that is flushed for each append is moved to and fro."""
         counted = among.pop(segment, 0) or into.pop(segment, 0)
         into[segment] = descriptors = segment.descriptors
         self._count += descriptors - counted

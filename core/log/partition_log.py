@@ -355,7 +355,6 @@ class PartitionLog:
         return self._unsettled is None
 
     def _ensure_settled(self) -> None:
-        """Raises OSError unless `is_settled`."""
         if self._unsettled is not None:
             message = f"{self._unsettled} failed in the middle; the log must be opened again"
             raise OSError(errno.EIO, message, str(self.directory))
@@ -446,7 +445,6 @@ class PartitionLog:
             )
 
     def _end_position(self, segment: LogSegment, end_offset: int) -> int:
-        """Finds the position in the segment's file where the batches at and above `end_offset` begin."""
         if end_offset >= self.log_end_offset or end_offset >= self.end_offset_of(segment):
             return segment.size_bytes
         unstable = self.producers.first_unstable_offset
@@ -508,7 +506,6 @@ class PartitionLog:
 
     @property
     def gaps(self) -> list[DamagedRange]:
-        """Returns the known damage."""
         return self._damage.gaps
 
     def note_damage(self, gap: DamagedRange) -> None:

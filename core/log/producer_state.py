@@ -106,7 +106,6 @@ class ProducerState:
         )
 
     def is_in_transaction(self, producer_epoch: int) -> bool:
-        """Says whether the producer has a transaction open here in that epoch."""
         return self.current_txn_first_offset is not None and self.producer_epoch == producer_epoch
 
     @property

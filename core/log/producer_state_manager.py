@@ -273,7 +273,6 @@ class ProducerStateManager:
         return [path for offset, path in snapshots[:-1] if offset in offsets]
 
     def _find_snapshots(self) -> list[tuple[int, Path]]:
-        """Returns the snapshots in order of their offsets."""
         if self.listed_snapshots is not None:
             return list(self.listed_snapshots)
         return find_offset_files(self._directory, SNAPSHOT_SUFFIX)

@@ -50,7 +50,6 @@ def _is_too_much(log: PartitionLog) -> Callable[[LogSegment], bool]:
 
 
 def _delete_while(log: PartitionLog, is_deletable: Callable[[LogSegment], bool], why: str) -> list[Path]:
-    """Deletes segments from the front as long as they are deletable."""
     found: list[LogSegment] = []
     for segment in log.segments:
         is_empty = segment is log.segments.active and segment.size_bytes == 0

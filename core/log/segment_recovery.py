@@ -168,7 +168,6 @@ class SegmentRecovery:
 
 
 def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
-    """Reads the segment's transaction index; returns an empty list if it can't be read."""
     try:
         return list(segment.transaction_index.entries())
     except (CorruptRecordError, OSError):

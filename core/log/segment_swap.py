@@ -150,7 +150,6 @@ def _offset_with_suffix(name: str, suffix: str) -> int | None:
 
 
 def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
-    """Returns the `.log.swap` files, in order of their offsets."""
     found = []
     for entry in os.scandir(directory):
         offset = _offset_with_suffix(entry.name, SWAP_SUFFIX)

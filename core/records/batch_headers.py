@@ -90,7 +90,6 @@ class BatchHeaders(Sequence[Batch]):
         return bool((self.rows["count"] == self.rows["last_offset_delta"] + 1).all())
 
     def field(self, name: str) -> Int64s:
-        """Returns one field of all headers."""
         return self.rows[name].astype(np.int64)
 
     @property

@@ -42,7 +42,6 @@ class ByteStrings:
 
     @classmethod
     def repeat(cls, text: bytes | None, count: int) -> ByteStrings:
-        """Returns the same text in each row."""
         length = -1 if text is None else len(text)
         return cls(text or b"", np.zeros(count, np.int64), np.full(count, length, np.int64))
 
@@ -51,7 +50,6 @@ class ByteStrings:
 
     @cached_property
     def has_nulls(self) -> bool:
-        """Says whether any length is -1."""
         return bool((self.lengths < 0).any())
 
     @cached_property

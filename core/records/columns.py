@@ -69,12 +69,10 @@ def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> Rec
 
 
 def are_current(batches: Sequence[Batch]) -> bool:
-    """Says whether all batches are of the current magic."""
     return isinstance(batches, BatchHeaders) or set(map(type, batches)) <= {RecordBatch}
 
 
 def fields_of(batches: Sequence[Batch], name: str) -> Int64s:
-    """Returns one field of each batch."""
     return np.fromiter(map(attrgetter(name), batches), np.int64, len(batches))
 
 
@@ -324,24 +322,20 @@ class RecordColumns:
         return ByteStrings(self.buffer, self.value_positions, self.value_lengths)
 
     def key(self, row: int) -> bytes | None:
-        """Returns the key of one record."""
         return self._bytes_at(int(self.key_positions[row]), int(self.key_lengths[row]))
 
     def value(self, row: int) -> bytes | None:
-        """Returns the value of one record."""
         return self._bytes_at(int(self.value_positions[row]), int(self.value_lengths[row]))
 
     def _bytes_at(self, position: int, length: int) -> bytes | None:
         return None if length < 0 else self.buffer[position : position + length]
 
     def headers(self, row: int) -> Headers:
-        """Returns the headers of one record."""
         if not self.header_counts[row]:
             return ()
         return read_headers(self.buffer, int(self.header_positions[row]))[0]
 
     def header_columns(self) -> HeaderColumns:
-        """Returns the headers of all records."""
         data = np.frombuffer(self.buffer, np.uint8)
         counts = self.header_counts
         rows = np.flatnonzero(counts)
@@ -389,17 +383,14 @@ class RecordColumns:
         return replace(self, undecoded=undecoded)
 
     def with_values(self, values: ByteStrings) -> RecordColumns:
-        """Returns the same records with other values."""
         buffer, positions, lengths = self._append(values)
         return replace(self, buffer=buffer, value_positions=positions, value_lengths=lengths)
 
     def with_keys(self, keys: ByteStrings) -> RecordColumns:
-        """Returns a copy with other keys."""
         buffer, positions, lengths = self._append(keys)
         return replace(self, buffer=buffer, key_positions=positions, key_lengths=lengths)
 
     def with_headers(self, headers: Sequence[Headers]) -> RecordColumns:
-        """Returns a copy with other headers."""
         buffer, positions, _ = self._append(ByteStrings.of_list(map(encode_headers, headers)))
         counts = np.fromiter(map(len, headers), np.int64, len(headers))
         padded = buffer + bytes(_VARINT_BYTES)

@@ -254,8 +254,6 @@ def _compare_numbers(field: _NumberField, sign: str, number: float | Decimal) ->
 
 
 def _compare_texts(field: _TextField, test: Callable[[ByteStrings], Mask]) -> RecordFilter:
-    """Compares them by `test`."""
-
     def mask(rows: Rows) -> Mask:
         if field.side in rows.unread:
             return np.full(len(rows), rows.assumed)

@@ -35,14 +35,12 @@ class Configs:
         controller.subscribe(self._on_metadata)
 
     def of_topic(self, name: str) -> LogConfig:
-        """Returns the settings of that topic's logs."""
         config = self._of_topics.get(name)
         if config is None:
             config = self._of_topics[name] = self.of_topic_in(self._controller.image, name)
         return config
 
     def of_topic_in(self, image: MetadataImage, name: str) -> LogConfig:
-        """Returns the settings of that topic's logs by the metadata of that image."""
         values = self.broker.topic_defaults() | stored_topic_values(image.topic_configs(name))
         return LogConfig.from_values(values)
 

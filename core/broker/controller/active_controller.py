@@ -303,7 +303,6 @@ class ActiveController:
         return []
 
     def _on_change(self, path: str, refresh: Callable[[], Awaitable[None]], _names: Sequence[str] | None) -> None:
-        """Reads the folder again in its turn."""
         self._do_once(path, refresh)
 
     def _do_once(self, name: str, work: Callable[[], Awaitable[None]]) -> None:

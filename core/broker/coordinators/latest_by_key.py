@@ -70,7 +70,6 @@ def _is_plain(batch: Batch) -> bool:
 
 
 def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]) -> Iterator[Fields]:
-    """Yields the records of batches that are not transactional, or of one that is."""
     if count_records(batches) > _FEW_RECORDS:
         yield from _newest_by_columns(batches, on_undecodable)
         return

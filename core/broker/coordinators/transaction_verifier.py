@@ -137,7 +137,6 @@ class TransactionVerifier:
 def _verdicts_in(
     answer: AddPartitionsToTxnResponse, transactional_id: str, names: frozenset[TopicPartition]
 ) -> Verdicts:
-    """Reads the verdicts on those partitions; ignores others."""
     if answer.error_code:
         return dict.fromkeys(names, ErrorCode.of(answer.error_code))
     found = {

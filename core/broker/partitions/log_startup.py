@@ -133,7 +133,6 @@ class LogStartup:
             )
 
     def open_all(self, folders: Mapping[TopicPartition, Path]) -> None:
-        """Opens the logs in those folders."""
         opened = self._log_manager.open_existing(folders, self._configs.of_topic)
         self._raise_leader_epochs(opened)
         evidence = self._log_manager.read_evidence()

@@ -601,6 +601,5 @@ class ReplicaManager:
 
 
 def _logged_error(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:
-    """Returns the error for the client, and logs its reason for the operator."""
     _log.error("%s", reason)
     return KafkaError(code, str(reason))

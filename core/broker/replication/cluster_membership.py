@@ -176,7 +176,6 @@ class Membership:
 
     @property
     def is_controller(self) -> bool:
-        """Whether this broker is the controller."""
         return self.control.term is not None
 
     async def hand_over(self) -> None:

@@ -483,7 +483,6 @@ class ReplicaFetcher:
     # --- messages for operators
 
     def _complain(self, text: str) -> None:
-        """Logs the text once, however often it is repeated."""
         if text != self._complaint:
             self._complaint = text
             _log.warning(

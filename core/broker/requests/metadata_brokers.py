@@ -83,7 +83,6 @@ class MetadataBrokers:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether there may be other brokers."""
         return self._services.membership is not None
 
     def look_at(self, name: TopicPartition, registration: PartitionRecord) -> MetadataPartition:

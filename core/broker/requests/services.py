@@ -57,12 +57,10 @@ class Services:
 
     @property
     def image(self) -> MetadataImage:
-        """The present metadata."""
         return self.controller.image
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's present settings."""
         return self.configs.broker
 
     @property

@@ -445,7 +445,6 @@ class Connection:
         self._on_close(self)
 
     def _drop_requests(self) -> None:
-        """Drops all unanswered requests, and the room that they have or wait for."""
         if self._pending is not None:
             self._pending.cancel()
         self._pending, self._at_work_bytes = None, 0
@@ -464,7 +463,6 @@ def _bytes_in_files(pieces: list[Piece]) -> int:
 
 
 def _peer(sock: socket.socket) -> tuple[str, str]:
-    """Returns the client's address, and the text with its port for people."""
     try:
         name = sock.getpeername()
     except OSError:

@@ -214,7 +214,6 @@ def first_state(state: PartitionState, online: list[int]) -> PartitionState:
 def next_epoch(
     state: PartitionState, *, leader: int | None = None, isr: tuple[int, ...] | None = None
 ) -> PartitionState:
-    """Returns the state in another leader epoch."""
     return replace(
         state,
         leader=state.leader if leader is None else leader,

@@ -134,7 +134,6 @@ class Reassignments:
         return state
 
     def _write_assignments(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
-        """Writes the replicas of the partitions, and then keeps them."""
         context = self._office.context
         changed: dict[str, dict[int, PartitionState]] = {}
         for partition, state in states.items():

@@ -81,7 +81,6 @@ class MetadataDelta:
     # --- its changes
 
     def deleted_topics(self) -> list[TopicImage]:
-        """Returns the topics that this change deletes."""
         known = self.before.topics_by_id
         return [
             known[topic_id] for topic_id, topic in self.topics.changed.items() if topic is None and topic_id in known
@@ -374,7 +373,6 @@ class MapChanges(Generic[K, V]):
         return self.changed[key] if key in self.changed else self._before.get(key)
 
     def __setitem__(self, key: K, value: V | None) -> None:
-        """Sets the key's value; None removes the key."""
         self.changed[key] = value
 
     def apply(self) -> Mapping[K, V]:

@@ -62,7 +62,6 @@ class MetadataImage:
         return 0 if self.producer_ids is None else self.producer_ids.next_producer_id
 
     def find_name(self, topic_id: bytes) -> str | None:
-        """Finds the name of the topic with that id."""
         topic = self.topics_by_id.get(topic_id)
         return topic.name if topic is not None else None
 
@@ -71,7 +70,6 @@ class MetadataImage:
         return None if topic is None else topic.partitions.get(partition.partition)
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """Returns the topic's own overrides."""
         return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
     def broker_configs(self, node_id: int | None = None) -> Mapping[str, str]:

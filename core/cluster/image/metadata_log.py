@@ -164,7 +164,6 @@ class MetadataLog:
         return failure
 
     def _begin_epoch(self) -> None:
-        """Writes the records of an election with one voter."""
         voters = [Voter(self._node_id)]
         state = {
             "clusterId": "",

@@ -97,7 +97,6 @@ def _missing(
 
 
 def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
-    """Refuses a cursor that is at none of the topics."""
     topics = [DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in names]
     return DescribeTopicPartitionsResponse(topics=topics)
 

@@ -473,7 +473,6 @@ def _refused_transactions(
 def _written_by(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> dict[ProducerIdAndEpoch, list[Partition]]:
-    """Returns the partitions for which the request has transactional batches, by producer."""
     version = context.api_version
     written: dict[ProducerIdAndEpoch, list[Partition]] = {}
     for topic_data in request.topic_data:

@@ -214,7 +214,6 @@ def delete_topics(
 def _sort_out(
     services: Services, wanted: Sequence[DeleteTopicState], version: int
 ) -> tuple[list[DeletableTopicResult], list[DeletableTopicResult]]:
-    """Returns the results of all topics of the request, and those of topics that can be deleted."""
     times = Counter(_topic_id(services, state) for state in wanted if _is_named_well(state))
     responses: list[DeletableTopicResult] = []
     going: list[DeletableTopicResult] = []
@@ -234,7 +233,6 @@ def _sort_out(
 
 
 def _delete(services: Services, names: list[str], timeout_ms: int) -> Task[Mapping[str, KafkaError | None]]:
-    """Returns the error of each topic, or None."""
     control = find_control(services)
     if control is not None:
         topics = ControllerTopics(control, services.controller, services.configs)
