@@ -148,28 +148,13 @@ class UnfenceBrokerRecord:
     epoch: int = int64()
 
 
-@struct
-class ControllerEndpoint:
-    name: str = string()
-    host: str = string()
-    port: int = uint16()
-    security_protocol: int = int16()
-
-
-@struct
-class ControllerFeature:
-    name: str = string()
-    min_supported_version: int = int16()
-    max_supported_version: int = int16()
-
-
 @message(api_key=27, valid="0", flexible="0+")
 class RegisterControllerRecord:
     controller_id: int = int32()
     incarnation_id: bytes = uuid()
     zk_migration_ready: bool = boolean()
-    end_points: list[ControllerEndpoint] = array(ControllerEndpoint)
-    features: list[ControllerFeature] = array(ControllerFeature)
+    end_points: list[BrokerEndpoint] = array(BrokerEndpoint)
+    features: list[BrokerFeature] = array(BrokerFeature)
 
 
 @message(api_key=23, valid="0", flexible="0+")

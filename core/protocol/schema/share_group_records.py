@@ -6,6 +6,7 @@ Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde and its m
 from __future__ import annotations
 
 from core.protocol.message import array, int8, int32, int64, message, string, struct, uuid
+from core.protocol.schema.group_records import TopicPartition
 
 
 @message(api_key=11, valid="0", flexible="none")
@@ -50,12 +51,6 @@ class ShareGroupTargetAssignmentMemberKey:
     member_id: str = string("0")
 
 
-@struct
-class TopicPartition:
-    topic_id: bytes = uuid()
-    partitions: list[int] = array("int32")
-
-
 @message(api_key=13, valid="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
     topic_partitions: list[TopicPartition] = array(TopicPartition)
@@ -67,18 +62,12 @@ class ShareGroupCurrentMemberAssignmentKey:
     member_id: str = string("0")
 
 
-@struct
-class TopicPartitions:
-    topic_id: bytes = uuid()
-    partitions: list[int] = array("int32")
-
-
 @message(api_key=14, valid="0", flexible="0+")
 class ShareGroupCurrentMemberAssignmentValue:
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
+    assigned_partitions: list[TopicPartition] = array(TopicPartition)
 
 
 @message(api_key=15, valid="0", flexible="none")

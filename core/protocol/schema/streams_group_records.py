@@ -14,7 +14,7 @@ class StreamsGroupMetadataKey:
 
 
 @struct
-class LastAssignmentConfig:
+class KeyValue:
     key: str = string()
     value: str = string()
 
@@ -24,9 +24,7 @@ class StreamsGroupMetadataValue:
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32("0+", -1, tagged="0+", tag=0)
-    last_assignment_configs: list[LastAssignmentConfig] | None = array(
-        LastAssignmentConfig, nullable="0+", tagged="0+", tag=1
-    )
+    last_assignment_configs: list[KeyValue] | None = array(KeyValue, nullable="0+", tagged="0+", tag=1)
     stored_description_topology_epoch: int = int32("0+", -1, tagged="0+", tag=2)
     failed_description_topology_epoch: int = int32("0+", -1, tagged="0+", tag=3)
 
@@ -41,12 +39,6 @@ class StreamsGroupMemberMetadataKey:
 class Endpoint:
     host: str = string()
     port: int = uint16()
-
-
-@struct
-class KeyValue:
-    key: str = string()
-    value: str = string()
 
 
 @message(api_key=19, valid="0", flexible="0+")
@@ -124,17 +116,11 @@ class StreamsGroupTopologyKey:
 
 
 @struct
-class TopicConfig:
-    key: str = string()
-    value: str = string()
-
-
-@struct
 class TopicInfo:
     name: str = string()
     partitions: int = int32()
     replication_factor: int = int16()
-    topic_configs: list[TopicConfig] = array(TopicConfig)
+    topic_configs: list[KeyValue] = array(KeyValue)
 
 
 @struct
