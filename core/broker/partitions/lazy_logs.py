@@ -29,13 +29,13 @@ from core.common.shadow_filesystem import StoppableFileSystem
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.log_loader import LoadedLog
 from core.log.log_manager import LogManager
-from core.protocol.schema.delete_records import DELETE_RECORDS, DeleteRecordsRequest
-from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest
-from core.protocol.schema.fetch import FETCH, FetchRequest
-from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsRequest
-from core.protocol.schema.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest
-from core.protocol.schema.produce import PRODUCE, ProduceRequest
-from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS, WriteTxnMarkersRequest
+from core.protocol.schema.delete_records import DELETE_RECORDS
+from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS
+from core.protocol.schema.fetch import FETCH
+from core.protocol.schema.list_offsets import LIST_OFFSETS
+from core.protocol.schema.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
 
 _log = logging.getLogger("plog.log")
 
@@ -183,7 +183,7 @@ class LazyLogs:
         unloaded = self._log_manager.unloaded
         if named is None or not unloaded or (self._log_manager.is_read_only and key in _WRITES):
             return handle()
-        names = set(named(self._controller.image, request))
+        names = set(_named_partitions(named(request), self._controller.image))
         missing = {name for name in names if name in unloaded}
         for name in missing:
             self.ask(name)
@@ -201,48 +201,27 @@ class LazyLogs:
         return waiting.then(lambda _nothing: handle(), is_at_work=not is_fetch)
 
 
-def _of_produce(image: MetadataImage, request: ProduceRequest) -> Iterator[TopicPartition]:
-    for topic in request.topic_data:
-        name = topic.name or image.find_name(topic.topic_id) or ""
-        yield from (TopicPartition(name, data.index) for data in topic.partition_data)
+_Topics = Iterable[tuple[str, bytes, Iterable[int]]]
+"""Topics by name, or by id if the name is empty, and partitions of each."""
 
 
-def _of_fetch(image: MetadataImage, request: FetchRequest) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        name = topic.topic or image.find_name(topic.topic_id) or ""
-        yield from (TopicPartition(name, wanted.partition) for wanted in topic.partitions)
+def _named_partitions(topics: _Topics, image: MetadataImage) -> Iterator[TopicPartition]:
+    for topic, topic_id, numbers in topics:
+        name = topic or image.find_name(topic_id) or ""
+        yield from (TopicPartition(name, number) for number in numbers)
 
 
-def _of_indexes(_image: MetadataImage, request: ListOffsetsRequest | DeleteRecordsRequest) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
-
-
-def _of_epochs(_image: MetadataImage, request: OffsetForLeaderEpochRequest) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        yield from (TopicPartition(topic.topic, wanted.partition) for wanted in topic.partitions)
-
-
-def _of_markers(_image: MetadataImage, request: WriteTxnMarkersRequest) -> Iterator[TopicPartition]:
-    for topic in (topic for marker in request.markers for topic in marker.topics):
-        yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
-
-
-def _of_producers(_image: MetadataImage, request: DescribeProducersRequest) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
-
-
-_NAMED: dict[int, Callable[[MetadataImage, Any], Iterable[TopicPartition]]] = {
-    PRODUCE.key: _of_produce,
-    FETCH.key: _of_fetch,
-    LIST_OFFSETS.key: _of_indexes,
-    OFFSET_FOR_LEADER_EPOCH.key: _of_epochs,
-    DELETE_RECORDS.key: _of_indexes,
-    DESCRIBE_PRODUCERS.key: _of_producers,
-    WRITE_TXN_MARKERS.key: _of_markers,
+_NO_ID = b""
+_NAMED: dict[int, Callable[[Any], _Topics]] = {
+    PRODUCE.key: lambda r: ((t.name, t.topic_id, [one.index for one in t.partition_data]) for t in r.topic_data),
+    FETCH.key: lambda r: ((t.topic, t.topic_id, [one.partition for one in t.partitions]) for t in r.topics),
+    LIST_OFFSETS.key: lambda r: ((t.name, _NO_ID, [one.partition_index for one in t.partitions]) for t in r.topics),
+    OFFSET_FOR_LEADER_EPOCH.key: lambda r: ((t.topic, _NO_ID, [p.partition for p in t.partitions]) for t in r.topics),
+    DELETE_RECORDS.key: lambda r: ((t.name, _NO_ID, [one.partition_index for one in t.partitions]) for t in r.topics),
+    DESCRIBE_PRODUCERS.key: lambda r: ((t.name, _NO_ID, t.partition_indexes) for t in r.topics),
+    WRITE_TXN_MARKERS.key: lambda r: ((t.name, _NO_ID, t.partition_indexes) for m in r.markers for t in m.topics),
 }
-"""The partitions that a request names, by API key."""
+"""What a request names, by API key."""
 
 _WRITES = (PRODUCE.key, DELETE_RECORDS.key, WRITE_TXN_MARKERS.key)
 """The APIs that write: a read-only broker refuses them, whether the log is open or not."""
