@@ -706,7 +706,7 @@ def read_evidence(
         contents.missing.append(MissingRange(tail.damage.offset, tail.damage.end_offset))
     snapshots = _read_snapshots(directory, limit)
     newest = max((snapshot.offset for snapshot in snapshots), default=0)
-    is_clean = newest == reading.sound_end or _is_stopped_cleanly(directory)
+    is_clean = newest == reading.sound_end or (directory.resolve().parent / CLEAN_SHUTDOWN).exists()
     indexes = [
         index._replace(end_offset=_end_of_index(index, holes_without_bytes, reading.end_offset))
         for index in _read_indexes(directory, index_paths, is_clean=is_clean)
@@ -790,7 +790,3 @@ def _read_snapshots(directory: Path, limit: int) -> list[ProducerSnapshotAt]:
         epochs = {entry.producer_id: entry.producer_epoch for entry in entries}
         found.append(ProducerSnapshotAt(offset, open_from, epochs))
     return found[::-1]
-
-
-def _is_stopped_cleanly(directory: Path) -> bool:
-    return (directory.resolve().parent / CLEAN_SHUTDOWN).exists()

@@ -530,7 +530,7 @@ class LogManager:
             return self.logs[partition]
         path = self.directory / partition_directory_name(partition)
         self._move_away(partition)
-        if path.exists() and _is_of_another(path, topic_id):
+        if path.exists() and _topic_id_of(path) not in (None, topic_id):
             self._set_aside(partition, path)
         self.filesystem.make_directory(path)
         if _topic_id_of(path) is None:
@@ -701,7 +701,3 @@ def _topic_id_of(directory: Path) -> bytes | None:
     except CorruptRecordError as error:
         _log.warning("%s", error)
         return None
-
-
-def _is_of_another(directory: Path, topic_id: bytes) -> bool:
-    return _topic_id_of(directory) not in (None, topic_id)

@@ -20,19 +20,14 @@ def message_to_json(message: Any, version: int) -> dict[str, Any]:  # any declar
         if version not in field.versions:
             continue
         value = getattr(message, field.name)
-        if version in field.tagged and _is_default(value, field):
+        default = field.default() if isinstance(field.default, type) else field.default
+        if version in field.tagged and value == default:
             continue
         if field.kind == "records":
             fields[f"{_camel_case(field.name)}SizeInBytes"] = len(value or b"")
         else:
             fields[_camel_case(field.name)] = _value_to_json(value, field, version)
     return fields
-
-
-def _is_default(value: object, field: Field) -> bool:
-    if isinstance(field.default, type):
-        return bool(value == field.default())
-    return bool(value == field.default)
 
 
 def _camel_case(name: str) -> str:

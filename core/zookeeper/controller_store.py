@@ -359,7 +359,10 @@ class ControllerStore:
                         f"the controller's decision can't be written to ZooKeeper: {error}"
                     ) from error
                 if await self._is_done(operations):
-                    return [_answer_of(operation) for operation in operations]
+                    return [
+                        NodeStat(one.version + 1, 0, 0, 0, 0, 0) if isinstance(one, SetData) else None
+                        for one in operations
+                    ]
 
     async def _is_done(self, operations: Sequence[Operation]) -> bool:
         """Returns whether a transaction whose answer was lost was done. All operations must look done: a single one may
@@ -384,12 +387,6 @@ def _looks_done(operation: Operation, node: Node | None) -> bool:
             return node is None
         case Check():
             return True
-
-
-def _answer_of(operation: Operation) -> Answer:
-    if not isinstance(operation, SetData):
-        return None
-    return NodeStat(operation.version + 1, 0, 0, 0, 0, 0)
 
 
 # --- nodes

@@ -52,7 +52,7 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
             services.controller.ensure_informed(wanted.name)
     version = context.api_version
     found: Iterable[TopicImage | MetadataResponseTopic]
-    if _wants_all(request, version):
+    if request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics):
         services.controller.ensure_informed()
         found = list(services.image.topics.values())
     else:
@@ -81,10 +81,6 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_REQUESTED
         ),
     )
-
-
-def _wants_all(request: MetadataRequest, version: int) -> bool:
-    return request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics)
 
 
 def _find(
