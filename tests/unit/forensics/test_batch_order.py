@@ -145,6 +145,10 @@ PICTURES: dict[str, tuple[BatchOrder, list[tuple[int, int]], list[tuple[Fate, in
         placed([replace(one, shift=one.base_offset == 10) for one in batches((0, 7), (24, 26), (10, 12), (28, 30))]),
         [(0, 7), (24, 26), (28, 30)], [(FLIPPED, 2 * SIZE, 26)],
     ),
+    "of batches that overlap crosswise those are the log that have the most offsets": (
+        placed(batches((4, 5), (5, 9)), batches((2, 7), (7, 12), file=1), bases=(0, 4)),
+        [(4, 5), (7, 12)], [(STRAY, SIZE, 5), (STRAY, 0, 2)],
+    ),
     "segments that have each other's names are all the log": (
         placed(batches((115, 120), (120, 229)), batches((0, 60), (60, 115), file=1), batches((229, 240), file=2),
                bases=(0, 115, 229)),

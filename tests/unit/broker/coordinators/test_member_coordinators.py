@@ -259,7 +259,7 @@ async def test_a_commit_that_another_leader_may_not_have(coordinator: Coordinato
     assert waiting.code is ErrorCode.NOT_COORDINATOR
 
 
-async def test_too_few_replicas_are_in_sync(member: Member) -> None:
+async def test_too_few_replicas_are_in_sync(member: Member, caplog: pytest.LogCaptureFixture) -> None:
     """Clients try again."""
     coordinator = Coordinator(member, min_insync_replicas="2")
     for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
@@ -270,6 +270,7 @@ async def test_too_few_replicas_are_in_sync(member: Member) -> None:
     request = InitProducerIdRequest(ID, 60_000)
     code = coordinator.ask(INIT_PRODUCER_ID, request, 4, lambda answer: answer.error_code)
     assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert f"transactional id {ID} could not be written: " in caplog.text
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -389,6 +390,9 @@ async def test_a_member_of_the_newer_protocol_hears_of_what_others_have_kept(mem
     waiting = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, joining(), 0, lambda answer: answer.error_code)
     assert isinstance(waiting, Waiting)
     assert waiting.code is None
+    stranger = ConsumerGroupHeartbeatRequest(GROUP, "stranger", 1)
+    code = coordinator.ask(CONSUMER_GROUP_HEARTBEAT, stranger, 0, lambda answer: answer.error_code)
+    assert code is ErrorCode.UNKNOWN_MEMBER_ID, "an error waits for nobody"
     if is_kept:
         coordinator.fetch_as_follower(OFFSETS, GROUPS_ID)
     else:

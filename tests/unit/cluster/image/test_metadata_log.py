@@ -130,7 +130,7 @@ def test_what_could_not_be_synced_is_not_there_after_a_start(tmp_path: Path) -> 
     log = open_log(tmp_path, disk)
     log.append(topic("a"))
     disk.fails_from = disk.count + 1
-    with refused(ErrorCode.KAFKA_STORAGE_ERROR, r"input/output error.*until a restart"):
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR, r"write to \S+\.log: input/output error.*until a restart"):
         log.append([RemoveTopicRecord(log.image.topics["a"].topic_id), *topic("b")])
     with pytest.raises(KafkaError, match="until a restart"):
         log.append(topic("c"))

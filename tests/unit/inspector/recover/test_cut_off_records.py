@@ -18,6 +18,7 @@ from core.inspector.recover.recovery import Recovery
 from core.inspector.recover.recovery_plan import Action, RecoveryOptions, Step
 from core.inspector.recover.recovery_planner import plan_recovery
 from core.log.log_loader import LogSettings, load_log
+from core.records.record_batch import set_base_offset_and_leader_epoch
 from tests.support import doors
 from tests.support.damage import places
 from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log
@@ -215,6 +216,30 @@ def test_files_of_an_earlier_cut_keep_those_of_the_last_one_from_nothing(directo
     start(directory)
     assert sum(step.action is Action.PUT_BACK for step in recover(directory)) == 1
     assert sorted(doors.consume(directory)) == [n for n in RECORDS if n < 15] + [n for n in range(15, 35) if n != 31]
+
+
+def test_a_tail_stays_where_it_is_if_what_stood_before_it_is_lost(directory: Path) -> None:
+    """Offsets 12 to 14 stood at the start of its segment, and no snapshot knows of them."""
+    flip(directory, 15)
+    assert start(directory) == 15
+    for path in [*directory.glob(f"{12:020d}.*"), directory / f"{15:020d}.snapshot"]:
+        if ".cut-at-" not in path.name:
+            path.unlink()
+    before = {path.name for path in directory.glob("*.log*")}
+    assert {step.action for step in recover(directory) if ".cut-at-" in step.path.name} == {Action.NONE}
+    assert {path.name for path in directory.glob("*.log*")} == before
+
+
+def test_batches_after_a_hole_are_not_in_the_place_of_what_was_cut_off(directory: Path) -> None:
+    flip(directory, 15)
+    assert start(directory) == 15
+    log, batch = open_log(directory), make_batch(b"new")
+    set_base_offset_and_leader_epoch(batch, 40, 0)
+    log.append_as_follower(batch.buffer, 0)
+    log.close()
+    assert [finding.message.rpartition(": ")[2] for finding in cut_off(directory)] == [
+        "nothing was appended in their place since"
+    ] * 2
 
 
 def test_the_log_is_mended_first(directory: Path) -> None:

@@ -189,6 +189,8 @@ def test_a_commit_marker_is_written_again_where_the_index_lists_only_others(tmp_
     folder = tmp_path / "t-0"
     spoil(write(folder)[5])  # offset 8
     assert committed(folder)[0] == [0, 1, 6, 7, 9]
+    (step,) = [step for step in plan_of(folder).steps if step.marker is not None]
+    assert f"; {0:020d}.txnindex has no abort there; " in step.why
     recover(folder)
     assert committed(folder, passes_over=False)[0] == [0, 1, 6, 7, 9]
     log = open_log(folder, had_clean_shutdown=False)
