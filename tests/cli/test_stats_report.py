@@ -164,6 +164,8 @@ def test_a_map_of_very_many_segments_stays_small(tmp_path: Path) -> None:
         batch = bytes(make_batch(b"x").buffer)
         (tmp_path / f"{number:020d}.log").write_bytes(struct.pack(">q", number) + batch[8:])
     svg = map_svg(read_map(tmp_path, []).find_open())
+    assert svg.count("<title>not looked for: ") == 1, "neighbours with one sign are drawn as one"
+    assert svg.partition('<ul class="legend">')[2].count("</b>") == 2, "damage is not looked for, transactions are none"
     assert 200 < svg.count("<rect") < 300
     assert len(svg) < 60_000
     assert "of log from left to right, 600 segments" in svg

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from core.common import out_file
 from core.common.errors import AccessError
 from core.common.out_file import OutFile
+
+
+def test_it_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut after the rename would leave an empty file under the name."""
+    synced: list[tuple[int, bool]] = []
+    path = tmp_path / "out"
+    monkeypatch.setattr(out_file, "sync_all", lambda fd: synced.append((os.fstat(fd).st_size, path.exists())))
+    out = OutFile(path)
+    out.file.write(b"whole")
+    out.end(is_whole=True)
+    assert synced == [(len(b"whole"), False)]
 
 
 def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from core.forensics.transaction_resolution import MissingRange, TransactionalBatch, find_fates
+from core.forensics.transaction_resolution import (
+    MissingRange,
+    SegmentIndex,
+    TransactionalBatch,
+    find_fates,
+    find_proven,
+)
+from core.index.transaction_index import AbortedTransaction
+from core.records.control_record import Marker
 from tests.support.for_each import for_each
 
 FIRST = TransactionalBatch(7, 3, base_offset=10, last_offset=11, base_sequence=0, last_sequence=1)
@@ -29,3 +37,11 @@ def test_batches_with_a_missing_offset_between_them(case: str) -> None:
     first, following, expected = CASES[case]
     fates = find_fates([first, following], [MissingRange(12, 13)], [], [])
     assert [[base for base, _ in fate.batches] for fate in fates] == expected
+
+
+def test_of_two_entries_with_one_marker_the_whole_transactions_is_taken() -> None:
+    """A broker that read its log again from a later offset on wrote the other one."""
+    events = [FIRST, FIRST._replace(base_offset=12, last_offset=13), Marker(7, 3, 14, is_commit=False)]
+    whole, rest = (AbortedTransaction(7, first, 14, 10) for first in (10, 12))
+    for entries in ((whole, rest), (rest, whole)):
+        assert find_proven(events, [], [SegmentIndex(0, 20, entries, is_synced=True)]) == [whole]

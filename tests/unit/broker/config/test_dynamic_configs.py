@@ -208,7 +208,7 @@ def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
         ("log.retention.ms", "5000", 4),
     ]
     of_topic = describe(broker, TOPIC, "t")["retention.ms"]
-    assert (of_topic.value, of_topic.config_source) == ("1000", 2)
+    assert (of_topic.value, of_topic.config_source, of_topic.read_only) == ("1000", 2, False)
     assert [(c.name, c.value, c.config_source) for c in describe(broker, BROKER, "").values()] == [
         ("log.retention.ms", "2000", 3)
     ]

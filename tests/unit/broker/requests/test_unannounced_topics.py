@@ -28,6 +28,7 @@ from core.protocol.schema.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -74,6 +75,7 @@ HELD_OFF: list[tuple[Api[Any, Any], Any, int | None]] = [
     (METADATA, metadata_of(UNTOLD), None),
     (METADATA, metadata_of(None, ANOTHER_ID), None),
     (DESCRIBE_CONFIGS, DescribeConfigsRequest([DescribeConfigsResource(2, UNTOLD)]), None),
+    (DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState(UNTOLD)]), None),
     (
         ADD_PARTITIONS_TO_TXN,
         AddPartitionsToTxnRequest(

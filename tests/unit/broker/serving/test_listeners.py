@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.serving import socket_server
 from core.broker.serving.listener_endpoints import Listener, listener_properties
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
@@ -71,6 +72,24 @@ async def test_a_connection_that_lacked_a_descriptor_is_accepted_later(
     async with serving(open_broker(tmp_path / "data"), two()) as server, asyncio.timeout(PROMPT_SECONDS):
         assert len(await told_brokers(server.endpoints["INSIDE"])) == 1
     assert failures == []
+
+
+async def test_a_server_keeps_house_though_the_disk_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(socket_server, "_HOUSEKEEPING_SECONDS", 0)
+    broker, done = open_broker(tmp_path / "data"), asyncio.Event()
+    refusals = [OSError(errno.ENOSPC, "no space left", "t-0")]
+
+    def step() -> None:
+        if refusals:
+            raise refusals.pop()
+        done.set()
+
+    monkeypatch.setattr(broker.housekeeping, "step", step)
+    async with serving(broker, two()), asyncio.timeout(PROMPT_SECONDS):
+        await done.wait()
+    assert "housekeeping: t-0: no space left" in caplog.text
 
 
 async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:

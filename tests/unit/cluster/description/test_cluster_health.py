@@ -8,6 +8,7 @@ from core.cluster.description.cluster_description import BrokerDescription, Clus
 from core.cluster.description.cluster_health import (
     find_problems,
     led_by_unreachable,
+    names_text,
     partition_health,
     with_missing_brokers,
 )
@@ -101,6 +102,10 @@ def test_a_controller_that_is_silent() -> None:
     assert find_problems(silent, []) == [
         "the controller does not answer the brokers: nothing can be changed, and no leader elected"
     ]
+
+
+def test_as_many_partitions_as_are_named_have_no_others() -> None:
+    assert names_text(TopicPartition("t", number) for number in range(3)) == "t-0, t-1, t-2"
 
 
 def test_partitions_led_by_a_broker_that_does_not_answer() -> None:

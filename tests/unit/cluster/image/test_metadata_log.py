@@ -120,6 +120,8 @@ def test_a_full_disk_leaves_the_image_as_it_is(tmp_path: Path) -> None:
     log.append(topic("c"))
     log.close()
     assert names(open_log(tmp_path)) == {"a", "c"} == from_outside(tmp_path)
+    (metadata,) = tmp_path.rglob("partition.metadata")
+    assert metadata.read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
 
 
 def test_what_could_not_be_synced_is_not_there_after_a_start(tmp_path: Path) -> None:
