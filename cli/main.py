@@ -146,7 +146,7 @@ class LazyGroup(PlogGroup):
         if self._is_listing:
             return TyperCommand(cmd_name, help=COMMANDS[cmd_name], rich_markup_mode=_markup_mode())
         profile = ctx.params.get("profile")
-        ensure_config(profile, COMMANDS, _load)
+        ensure_config(COMMANDS, _load)
         command = _load(cmd_name)
         command.name = cmd_name
         apply_config(command, cmd_name, profile)

@@ -824,9 +824,8 @@ def apply_config(command: Any, name: str, profile: str | None) -> None:
             _set(options, found, f"{title}{path.replace(' ', '.')}")
 
 
-def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[str], Any]) -> None:
+def ensure_config(commands: Iterable[str], load: Callable[[str], Any]) -> None:
     """Raises UsageError for names that no command has, in any section. `load` returns a command by its name."""
-    _tables(config_path(), profile)  # or there may be no such profile
     for title, table in _all_tables(config_path()):
         for name, values in table.items():
             section = f"[{title}{name}]"

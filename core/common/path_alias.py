@@ -28,9 +28,8 @@ class PathAlias(logging.Filter):
         for logger in _loggers():
             logger.removeFilter(self)
 
-    def __enter__(self) -> PathAlias:
+    def __enter__(self) -> None:
         self.start()
-        return self
 
     def __exit__(
         self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
