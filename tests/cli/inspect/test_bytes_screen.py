@@ -19,7 +19,7 @@ from core.inspector.check.findings import Code
 from core.inspector.check.verify import verify
 from core.records.checksum import crc32c
 from core.view.bytes import batch_lookup
-from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, with_loop
+from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 
 LOG = SAMPLE_DATA / "partition" / "txn_multisegment-0" / "00000000000000000000.log"
@@ -263,6 +263,19 @@ async def test_a_file_that_grows_is_cut_or_goes_is_followed(tmp_path: Path) -> N
         await look_again(pilot)
         assert "the file was deleted since" in status(pilot.app)
         assert "record 2, offset 2" in screen_text(pilot.app)
+        other = folder / f"{3:020d}.log"
+        other.write_bytes(data[420:2000])
+        pilot.app.push_screen(BytesScreen(other, offset=9999))
+        await settled(pilot)
+        assert status(pilot.app) == "offset 9999 is not in this file"
+        assert is_open(other)
+        await press(pilot, "escape")
+        await until(pilot, lambda: not is_open(other))
+
+
+def is_open(path: Path) -> bool:
+    """Says whether this process has a descriptor of that file."""
+    return any(link.samefile(path) for link in Path("/proc/self/fd").iterdir() if link.exists())
 
 
 async def look_again(pilot: Pilot[None]) -> None:

@@ -117,6 +117,12 @@ async def test_only_the_entries_that_are_seen_are_compared(tmp_path: Path, monke
         await press(pilot, "slash")
         await type_text(pilot, "77")
         assert "fits: a batch of offsets 77 to 77 begins there" in screen_text(pilot.app)
+        table._find("gone")
+        await settled(pilot)
+        assert status(pilot.app) == "there is no such entry"
+        table._find("77")
+        await settled(pilot)
+        assert "no such entry" not in status(pilot.app)
         shutil.rmtree(root / "t-0")  # while somebody looks
         await press(pilot, "pageup", "r")
         assert status(pilot.app).startswith("! ")
@@ -124,6 +130,8 @@ async def test_only_the_entries_that_are_seen_are_compared(tmp_path: Path, monke
         await press(pilot, "escape", "r")
         assert status(pilot.app).startswith("! ")
         assert len(files.view.rows) > 3
+        await open_files(pilot, TopicPartition("t", 0))
+        assert "nothing can be shown" in screen_text(pilot.app)
 
 
 @pytest.mark.longer

@@ -133,9 +133,13 @@ async def test_no_groups_and_a_directory_that_goes_away(tmp_path: Path) -> None:
         await press(pilot, "g")
         assert "has no __consumer_offsets, in which groups are kept" in status(pilot.app)
         assert "no consumer groups" in screen_text(pilot.app)
-        commit(tmp_path / "data", "g", {T0: 0})
+        for offset in (1, 0):
+            commit(tmp_path / "data", "g", {T0: offset})
+        log = tmp_path / "data" / "__consumer_offsets-0" / f"{0:020d}.log"
+        log.write_bytes(bytes(40) + log.read_bytes()[40:])
         await press(pilot, "r", "enter")
         assert "committed offset 0" in screen_text(pilot.app)
+        assert "! __consumer_offsets-0: " in status(pilot.app)
         shutil.rmtree(tmp_path / "data")
         await press(pilot, "r")
         assert "! there is no data directory" in status(pilot.app)

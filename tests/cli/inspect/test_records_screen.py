@@ -305,6 +305,10 @@ async def test_columns_are_chosen() -> None:
         pilot.app.screen.query_one("#prompt").value = "offset"  # type: ignore[attr-defined]
         await press(pilot, "enter")
         assert "no column" not in status(pilot.app)
+        await press(pilot, "c")
+        pilot.app.screen.query_one("#prompt").value = "offset position"  # type: ignore[attr-defined]
+        await press(pilot, "enter", "home")
+        assert re.search(r"^ +3 +420 ", screen_text(pilot.app), re.MULTILINE), "the second batch is at byte 420"
 
 
 @with_loop

@@ -192,6 +192,11 @@ async def test_what_is_missing_or_goes_is_said_and_the_screen_stays(
         await press(pilot, "r")
         assert squeezed("clean, 3.9 KB of log checked") in squeezed(screen_text(pilot.app))
         assert squeezed("nothing is wrong") in squeezed(screen_text(pilot.app))
+        await press(pilot, "p")
+        text = screen_text(pilot.app)
+        assert "nothing to recover" in text
+        assert "no plan is made yet" not in text
+        await press(pilot, "escape")
         shutil.rmtree(root)
         await press(pilot, "r")
         assert status(pilot.app).startswith("! no such file or directory: /")
