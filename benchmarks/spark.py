@@ -34,6 +34,7 @@ from core.spark.replay import Replay
 from core.spark.replay_plan import ReplayPlan
 from core.spark.source_options import TARGET_BYTES
 from core.spark.spark_session import spark_session
+from core.spark.spark_settings import SparkSettings
 from tests.support.broker import add_topic, open_broker
 from tests.support.kafka_server import KafkaServer
 from tests.support.server import PLOG
@@ -95,7 +96,8 @@ def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
 
 _BARE = """
 import sys; from pathlib import Path; from core.spark.spark_session import spark_session
-with spark_session("local[2]", Path(sys.argv[1])) as spark:
+from core.spark.spark_settings import SparkSettings
+with spark_session(SparkSettings("local[2]"), Path(sys.argv[1])) as spark:
     spark.sparkContext.parallelize(range(4), 4).map(lambda n: n).count()
 """
 
@@ -173,7 +175,7 @@ def measure(records: int, codec: str, rounds: int, warm_up: int) -> None:
         write_logs(data_dir, records, codec)
         figures: dict[str, list[float]] = {}
         kafka = KafkaServer(data_dir, java_options=("-Xmx1G", *archive_options()), log_cleaner_enable="false")
-        with kafka, spark_session("local[2]", directory / "spark") as spark:
+        with kafka, spark_session(SparkSettings("local[2]"), directory / "spark") as spark:
             register(spark)
             connector = {"kafka.bootstrap.servers": kafka.address}
             works: dict[str, Callable[[], None]] = {

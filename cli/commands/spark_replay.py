@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from core.spark.offset_range import OffsetRange
     from core.spark.replay import Replay
     from core.spark.replay_plan import ReplayPlan
+    from core.spark.spark_settings import SparkSettings
     from core.spark.topic_replay import Lane, TopicReplay
 
 app = new_app()
@@ -55,7 +56,18 @@ def spark_replay(
     take_over: Annotated[
         bool, Option("Take over a folder that a replay on another machine has locked, if that replay is gone.")
     ] = False,
-    master: Annotated[str, Option("The master URL of Spark, such as local[4].", metavar="URL")] = "local[*]",
+    master: Annotated[
+        str,
+        Option(
+            "The master URL of Spark, such as local[4]. Default: spark.master of Spark's configuration, else local[*].",
+            metavar="URL",
+        ),
+    ] = "",
+    conf: Annotated[
+        list[str] | None,
+        Option("A setting of Spark, over its configuration files; may be repeated.", metavar="NAME=VALUE"),
+    ] = None,
+    name: Annotated[str, Option("The name of Spark's application.", metavar="NAME")] = "",
     range_size: Annotated[int, Option("About how much of the log one task reads.", metavar="BYTES", min=1)] = 64 << 20,
     dry_run: Annotated[bool, Option("Print the plan, and do nothing.")] = False,
     verify: Annotated[Path | None, Option("Check a replay against its manifest and the log.", metavar="DIR")] = None,
@@ -75,7 +87,9 @@ def spark_replay(
 
     ensure_arrow("spark-replay", extra="spark")
     from core.spark.replay import Replay
+    from core.spark.spark_settings import SparkSettings
 
+    settings = SparkSettings.of(master, name, conf or ())
     if verify is not None:
         with _disk_may_refuse(verify):
             raise typer.Exit(_verify(Replay(verify), output))
@@ -91,7 +105,7 @@ def spark_replay(
     request = replace(request, to=to, source=servers or str(session.directory.resolve()))
     make = partial(make_plan, request, session, range_size, find_spark_access() if servers else "")
     if dry_run:
-        _show_plan(make(), master, output)
+        _show_plan(make(), settings.master, output)
         return
     request.ensure_sensible()
     ensure_pyspark()
@@ -108,11 +122,11 @@ def spark_replay(
         plan = make()
         access = find_spark_access() if servers or "@" in request.where else ""
         to_topic = TopicReplay(find_target(request, session), request.where.partition("@")[0], access)
-        is_whole = _replay_to_topic(to_topic, plan, master, group=commit_group, session=session)
+        is_whole = _replay_to_topic(to_topic, plan, settings, group=commit_group, session=session)
     else:
         with _disk_may_refuse(Path(request.where)):
             is_whole = _replay_to_folder(
-                request, make, master, group=commit_group, session=session, take_over=take_over
+                request, make, settings, group=commit_group, session=session, take_over=take_over
             )
     if not is_whole:
         raise typer.Exit(1)
@@ -130,7 +144,7 @@ def _disk_may_refuse(directory: Path) -> Iterator[None]:
 def _replay_to_folder(
     request: ReplayRequest,
     make_plan: Callable[[], ReplayPlan],
-    master: str,
+    settings: SparkSettings,
     *,
     group: str,
     session: Session,
@@ -163,7 +177,7 @@ def _replay_to_folder(
             say(f"taken over from {former}: its replay goes on here, and it can't write there any more")
         planned = plan
         plan = replay.freeze(asked, lambda: planned).reached_by(find_spark_access())
-        _run(replay, plan, master, is_delta=is_delta)
+        _run(replay, plan, settings, is_delta=is_delta)
         if group:
             replay.claim.ensure_held()
             notes = replay.commit_notes(group)
@@ -259,7 +273,7 @@ def _cores(master: str) -> int:
 # --- doing it
 
 
-def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> None:
+def _run(replay: Replay, plan: ReplayPlan, settings: SparkSettings, *, is_delta: bool) -> None:
     from cli.progress import size_text
     from core.spark.replay_plan import ensure_source_is_the_same
 
@@ -274,7 +288,7 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
         say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
         ensure_source_is_the_same(plan, todo)
         try:
-            _run_job(replay, plan, todo, master)
+            _run_job(replay, plan, todo, settings)
         except PlogError:
             replay.claim.ensure_held()  # if another took the folder over, that is why
             ensure_source_is_the_same(plan, replay.missing(plan))  # nor does a rerun go on if the log was trimmed
@@ -395,29 +409,31 @@ def _say_what_came_since(where: str, ends: Mapping[TopicPartition, int], make_pl
     )
 
 
-def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
+def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], settings: SparkSettings) -> None:
     def count_left() -> str:
         return f"{len(replay.missing(plan))} of {len(plan.ranges)} ranges"
 
     try:
         with _adding_how_to_go_on(count_left):
-            _run_with_spark(replay, plan, todo, master)
+            _run_with_spark(replay, plan, todo, settings)
     except UsageError:
         replay.withdraw(plan)
         raise
 
 
-def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
+def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], settings: SparkSettings) -> None:
     from cli.replay_progress import ReplayProgress
     from core.spark.spark_session import spark_session
 
-    with _scratch() as scratch, spark_session(master, scratch, say) as session, ReplayProgress(todo) as progress:
+    with _scratch() as scratch, spark_session(settings, scratch, say) as session, ReplayProgress(todo) as progress:
         from core.spark.replay_job import run_replay
 
         run_replay(session, replay, plan, progress.on_done)
 
 
-def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, group: str, session: Session) -> bool:
+def _replay_to_topic(
+    replay: TopicReplay, plan: ReplayPlan, settings: SparkSettings, *, group: str, session: Session
+) -> bool:
     """Replays; returns whether nothing had to be left out."""
     planned = replay.freeze(plan)
 
@@ -426,7 +442,7 @@ def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, grou
         return _done_of(sum(len(lane.ranges) for lane in now), sum(len(lane.missing) for lane in now))
 
     with _saying_how_far(count_done):
-        lanes, left_out = _run_to_topic(replay, planned, plan, master)
+        lanes, left_out = _run_to_topic(replay, planned, plan, settings)
     if group:
         ends = {lane.partition: lane.end_offset for lane in lanes}
         notes = {lane.partition: lane.groups[group] for lane in lanes if group in lane.groups}
@@ -442,7 +458,7 @@ def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, grou
 
 
 def _run_to_topic(
-    replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, master: str
+    replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, settings: SparkSettings
 ) -> tuple[Sequence[Lane], list[str]]:
     """Returns the lanes, which are done, and the parts that this run left out."""
     from core.spark.replay_plan import ensure_source_is_the_same
@@ -459,7 +475,7 @@ def _run_to_topic(
     with (
         _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"),
         _scratch() as scratch,
-        spark_session(master, scratch, say) as session,
+        spark_session(settings, scratch, say) as session,
         _showing_how_far_lanes_are(replay, lanes) as look,
     ):
         left_out = replay.run(session, lanes, look)

@@ -1,4 +1,5 @@
-"""Starts Spark quietly: its own log and the JVM's go to a file, nothing is served, times are UTC.
+"""Starts Spark quietly: its own log and the JVM's go to a file, its UI is off unless the user's settings turn it on,
+times are UTC.
 
 The installed PySpark must be able to run plog's jobs and its data source. PySpark does not show the JVM's process until
 the JVM has reported its port. If that wait is interrupted, a shell or a JVM stays behind and waits for its caller; so
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from core.common.decompression_limit import PLOG_MAX_EXPANSION
 from core.common.errors import AccessError, PlogError
 from core.spark.java_home import java_environment
+from core.spark.spark_settings import SparkSettings, settings_file
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -237,9 +239,11 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 
 
 @contextmanager
-def spark_session(master: str, scratch: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator[SparkSession]:
+def spark_session(
+    settings: SparkSettings, scratch: Path, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[SparkSession]:
     """Opens a session for the time of the block. `scratch` is a folder for logs and Spark's temporary files. `tell` is
-    called with the reason why a cluster does not begin.
+    called with the address of Spark's UI, if it is on, and with the reason why a cluster does not begin.
 
     Raises AccessError if PySpark or Java is missing or too old, Spark does not start, or a node of the cluster lacks
     what plog's tasks need; `scratch`/spark.log has Spark's messages. Raises PlogError if Spark fails in the block.
@@ -249,12 +253,14 @@ def spark_session(master: str, scratch: Path, tell: Callable[[str], None] = lamb
     from pyspark.errors import PySparkException
 
     log = scratch / "spark.log"
-    session = _start(master, scratch, log)
+    session = _start(settings, scratch, log)
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None  # it prints a traceback when the JVM ends
+    if url := session.sparkContext.uiWebUrl:
+        tell(f"Spark's UI is at {url}")
     try:
-        if not is_local(master):
+        if not is_local(settings.master):
             run_interruptibly(session, partial(ship, session), _tell_of_waiting(log, tell))
         yield session
     except (PySparkException, Py4JError, ConnectionError) as error:
@@ -269,7 +275,7 @@ def spark_session(master: str, scratch: Path, tell: Callable[[str], None] = lamb
         _stop(session, log)
 
 
-def _start(master: str, scratch: Path, log: Path) -> SparkSession:
+def _start(settings: SparkSettings, scratch: Path, log: Path) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -283,26 +289,32 @@ def _start(master: str, scratch: Path, log: Path) -> SparkSession:
     # Workers start as `python -m ...` in the working directory: what lies there must not stand in for plog's packages.
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = settings.master
+    defaults = {
+        "spark.app.name": "plog spark-replay",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
+    }
+    if is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
+        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = (
         SparkSession.Builder()
-        .appName("plog spark-replay")
         .master(with_retries(master))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.executorEnv.PYTHONSAFEPATH", "1")
-        .config("spark.local.dir", str(scratch / "local"))
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log4j}")
     )
-    if is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     if PLOG_MAX_EXPANSION in os.environ:
         builder = builder.config(f"spark.executorEnv.{PLOG_MAX_EXPANSION}", os.environ[PLOG_MAX_EXPANSION])
     with _output_to(log):
         on_interrupt = signal.getsignal(signal.SIGINT)
         try:
-            with killed_if_broken_off(_StartWatch(log).is_hopeless):
+            with (
+                settings_file(scratch / "spark.conf", defaults, settings),
+                killed_if_broken_off(_StartWatch(log).is_hopeless),
+            ):
                 try:
                     return builder.getOrCreate()
                 except (PySparkException, Py4JError) as error:

@@ -101,7 +101,7 @@ def test_what_a_document_names_is_there(document: Path) -> None:
         found += wrong_commands(code)
         found += filter(None, [wrong_option(code)])
         name = settings_of(code)
-        if name is not None and name not in settings | words_of_code() and not name.startswith("kafka."):
+        if name is not None and name not in settings | words_of_code() and not name.startswith(("kafka.", "spark.")):
             found.append(name)
     found += [f"exit code {n}" for n in re.findall(r"exit code (\d+)", text) if int(n) not in (0, 1, 2, 3, 4, 130, 143)]
     assert found == []

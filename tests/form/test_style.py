@@ -25,8 +25,9 @@ WRITES_THROUGH_THE_FILE_SYSTEM = (
 )
 WRITES_ITSELF = {
     "core/files/directory_lock.py",  # a lock on an open file, and its text for whoever waits
-    "core/spark/java_home.py",  # these two write what Spark wants while it runs, no output
+    "core/spark/java_home.py",  # these three write what Spark wants while it runs, no output
     "core/spark/spark_session.py",
+    "core/spark/spark_settings.py",
 }
 OS_WRITES = re.compile(r"os\.(p?write|replace|rename|unlink|remove|f?truncate|fsync|mkdir|makedirs|rmdir|link|symlink)")
 PATH_WRITES = (".write_text", ".write_bytes", ".touch", ".symlink_to", ".hardlink_to")

@@ -54,12 +54,13 @@ def spark() -> Iterator[SparkSession]:
     """One for all tests of a process, with Spark's own Kafka connector where that can be had."""
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
     from core.spark.spark_session import spark_session
+    from core.spark.spark_settings import SparkSettings
     from plog.spark import register
 
     if why_not() is None:
         use_connector()
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-    with spark_session("local[2]", scratch) as session:
+    with spark_session(SparkSettings("local[2]"), scratch) as session:
         session.conf.set("spark.sql.shuffle.partitions", "2")
         register(session)
         yield session

@@ -31,10 +31,11 @@ _SPARK_JOB = """
 import sys
 from pathlib import Path
 from core.spark.spark_session import spark_session
+from core.spark.spark_settings import SparkSettings
 from plog.spark import register
 
 folder = Path(sys.argv[1])
-with spark_session("local[2]", folder / "scratch") as spark:
+with spark_session(SparkSettings("local[2]"), folder / "scratch") as spark:
     register(spark)
     spark.range(100).selectExpr("id % 7 AS a", "id").groupBy("a").count().write.parquet(str(folder / "rows"))
     assert spark.read.parquet(str(folder / "rows")).count() == 7
