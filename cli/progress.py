@@ -16,8 +16,16 @@ class Progress:
     """Counts things and bytes; owned by one task. Shows nothing for work that is shorter than its interval."""
 
     def __init__(
-        self, verb: str, things: str, total_bytes: int | None = None, *, now_s: Callable[[], float] = time.monotonic
+        self,
+        verb: str,
+        things: str,
+        total_bytes: int | None = None,
+        *,
+        more: Callable[[], list[str]] = list,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`more` is called when the line is shown, and returns what it says besides."""
+        self._more = more
         self._now_s = now_s
         self._verb = verb
         self._things = things
@@ -58,7 +66,7 @@ class Progress:
                 parts.append(sizes)
         if self._total_bytes:
             parts.append(f"{100 * self.bytes / self._total_bytes:.0f} %")
-        return ", ".join(parts)
+        return ", ".join(parts + self._more())
 
     def done(self) -> None:
         """Clears the line."""

@@ -113,21 +113,27 @@ def spark_replay(
         from core.common.user_function import load_function
 
         load_function(request.transform, "--transform")
-    if request.kind == "topic":
-        if take_over:
-            raise UsageError(
-                "--take-over is of folders: a replay into a topic takes no lock",
-                hint="the same command without it goes on, and fences the driver before it",
-            )
-        plan = make()
-        access = find_spark_access() if servers or "@" in request.where else ""
-        to_topic = TopicReplay(find_target(request, session), request.where.partition("@")[0], access)
-        is_whole = _replay_to_topic(to_topic, plan, settings, group=commit_group, session=session)
-    else:
-        with _disk_may_refuse(Path(request.where)):
-            is_whole = _replay_to_folder(
-                request, make, settings, group=commit_group, session=session, take_over=take_over
-            )
+    if request.kind == "topic" and take_over:
+        raise UsageError(
+            "--take-over is of folders: a replay into a topic takes no lock",
+            hint="the same command without it goes on, and fences the driver before it",
+        )
+    from cli.replay_progress import ReplayReport
+
+    with ReplayReport(to, output) as report:
+        if request.kind == "topic":
+            plan = make()
+            access = find_spark_access() if servers or "@" in request.where else ""
+            to_topic = TopicReplay(find_target(request, session), request.where.partition("@")[0], access)
+            left_out = _replay_to_topic(to_topic, plan, settings, group=commit_group, session=session)
+            report.add(plan.id, len(plan.ranges), left_out)
+            is_whole = not left_out
+        else:
+            with _disk_may_refuse(Path(request.where)):
+                is_whole = _replay_to_folder(
+                    request, make, settings, group=commit_group, session=session, take_over=take_over
+                )
+                report.add_manifest(Replay(Path(request.where)).manifest())
     if not is_whole:
         raise typer.Exit(1)
 
@@ -433,8 +439,8 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
 
 def _replay_to_topic(
     replay: TopicReplay, plan: ReplayPlan, settings: SparkSettings, *, group: str, session: Session
-) -> bool:
-    """Replays; returns whether nothing had to be left out."""
+) -> list[str]:
+    """Replays; returns what had to be left out."""
     planned = replay.freeze(plan)
 
     def count_done() -> str:
@@ -449,12 +455,13 @@ def _replay_to_topic(
         save = partial(replay.note_commits, lanes, group)
         _commit(group, session, ends, notes, save=save)
     _say_what_came_since(replay.topic, {lane.partition: lane.end_offset for lane in lanes}, lambda: plan)
-    of_before = [
+    left_out += [
         f"{lane.partition}: records that its log had lost; plog gaps tells which it lacks now"
         for lane in lanes
         if lane.is_lacking and not left_out
     ]
-    return _print_left_out([*left_out, *of_before])
+    _print_left_out(left_out)
+    return left_out
 
 
 def _run_to_topic(
