@@ -17,8 +17,9 @@ import typer
 from cli.data_location import Place, ReadPlace
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.security_options import find_spark_access
+from cli.security_options import find_spark_access, level_of
 from cli.terminal import say
+from cli.typer_internals import get_current_context
 from core.common.command_option import Option
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import access_error
@@ -103,7 +104,8 @@ def spark_replay(
     servers = session.find_named_server()
     to = request.to or ("parquet:-" if dry_run else "")
     request = replace(request, to=to, source=servers or str(session.directory.resolve()))
-    make = partial(make_plan, request, session, range_size, find_spark_access() if servers else "")
+    _ensure_registry_is_used(request)
+    make = partial(make_plan, request, session, range_size, find_spark_access())
     if dry_run:
         _show_plan(make(), settings.master, output)
         return
@@ -136,6 +138,17 @@ def spark_replay(
                 report.add_manifest(Replay(Path(request.where)).manifest())
     if not is_whole:
         raise typer.Exit(1)
+
+
+def _ensure_registry_is_used(request: ReplayRequest) -> None:
+    """Raises UsageError for a typed registry that no side needs; the environment's may be for other commands."""
+    context = get_current_context(silent=True)
+    is_typed = context is not None and level_of(context, "schema_registry") == 0
+    if is_typed and not request.needs_registry:
+        raise UsageError(
+            "--schema-registry: no key or value needs it",
+            hint="--value-format registry, or --value-schema SUBJECT with --value-format avro, protobuf or jsonschema",
+        )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from core.client.admin.group_admin import GroupAdmin
 from core.common.endpoint import Endpoint, parse_bootstrap
@@ -31,18 +32,34 @@ def make_plan(request: ReplayRequest, session: Session, range_bytes: int, access
     schema_of(columns)
     ranges = _find_ranges(request, session, max(range_bytes, request.file_size_bytes), access)
     kind = "parquet" if request.kind == "delta" else request.kind
-    value_format = "binary" if request.schema else request.value_format
+    key_format, value_format = (request.key_format, request.value_format) if not request.decodes else ("binary",) * 2
+    schema = request.schema
+    decoding: dict[str, Any] = {}
+    if request.decodes:
+        schema, decoding = _find_schema(request, session, ranges, access)
+        if request.schema and "value" not in columns:
+            raise UsageError("--columns leaves out value, which --value-format makes into columns")
     codec = request.compression or ("none" if kind in ("json", "csv") else "zstd")
-    output = OutputFormat(kind, request.key_format, value_format, request.partitions, codec, request.file_size_bytes)
-    if not request.schema and not request.transform:  # of those, Spark says which columns they have
+    output = OutputFormat(
+        kind,
+        key_format,
+        value_format,
+        partition_by=request.partitions,
+        compression=codec,
+        file_size=request.file_size_bytes,
+        timezone=request.timezone,
+    )
+    if not decoding and not request.transform:  # of those, Spark says which columns they have
         ensure_writable(output, schema_of(columns))
     return ReplayPlan(
         request=request.to_json(),
         ranges=tuple(ranges),
         output=output,
         columns=columns,
-        schema=request.schema,
+        schema=schema,
         transform=request.transform,
+        decoding=decoding,
+        dead_letter=request.dead_letter,
         topic_ids=find_topic_ids(ranges),
     )
 
@@ -73,6 +90,23 @@ def _find_ranges(request: ReplayRequest, session: Session, range_bytes: int, acc
         ends = resolve(request.until, records, partitions, limits)
         ends = {tp: max(min(ends[tp], limits[tp]), starts[tp]) for tp in partitions}
         return plan_ranges(source, options, starts, ends)
+
+
+def _find_schema(
+    request: ReplayRequest, session: Session, ranges: Sequence[OffsetRange], access: str
+) -> tuple[str, dict[str, Any]]:
+    """Returns the columns of the values, and how keys and values are decoded; says what was derived."""
+    from core.spark.value_decoding import Decoding, ensure_no_password
+    from core.spark.value_schema import derive_schema
+
+    ensure_no_password(request.schema_registry, "--schema-registry")
+    found = derive_schema(
+        Decoding(request.formats, access, has_reasons=bool(request.dead_letter)), ranges, given=request.schema
+    )
+    if found.schema and not request.schema:
+        of = f" of a sample of {found.values:,} values" if found.values else ""
+        session.frontend.say(f"columns{of}: {found.schema}")
+    return found.schema, found.decoding.to_json()
 
 
 def find_target(request: ReplayRequest, session: Session) -> str:

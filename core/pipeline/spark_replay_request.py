@@ -13,6 +13,17 @@ from core.common.command_option import Argument, Option, ensure_compatible, excl
 from core.common.decompression_limit import parse_size
 from core.common.errors import UsageError
 from core.pipeline.consume_request import ensure_in_order
+from core.records.side_format import (
+    NO_SCHEMA_JSON,
+    KeySchemaOption,
+    SchemaContextOption,
+    SchemaJson,
+    SchemaJsonOption,
+    SchemaRegistryOption,
+    SideFormat,
+    SideFormats,
+    ValueSchemaOption,
+)
 
 if TYPE_CHECKING:
     from core.spark.partition_expression import Partition
@@ -21,12 +32,22 @@ FILE_KINDS = ("parquet", "json", "csv", "orc", "delta")
 KINDS = (*FILE_KINDS, "topic")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*", re.DOTALL)
-_SINCE = ("bad_timestamps", "compression", "file_size")
+_SINCE = (
+    "bad_timestamps", "compression", "file_size", "schema_registry", "schema_context", "value_schema", "key_schema",
+    "schema_json", "dead_letter", "timezone",
+)  # fmt: skip
 """Options that plans of earlier releases don't have: plans without them go on."""
 _OF_THE_RUN = ("single_writer",)
 """Options that say nothing about the output."""
 
-_OF_JSON = "--value-format json goes with --schema, and it with that"
+_OF_COLUMNS = (
+    SideFormat.registry, SideFormat.avro, SideFormat.protobuf, SideFormat.jsonschema, SideFormat.json,
+    SideFormat.msgpack, SideFormat.cbor,
+)  # fmt: skip
+"""Formats whose values are JSON, and may become columns."""
+OF_COLUMNS = f"--schema is of values that are JSON: --value-format {', '.join(_OF_COLUMNS)}"
+_AS_TEXT = ("binary", "string", "base64")
+"""Formats that the output has, without decoding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +90,39 @@ class ReplayRequest:
         bool, Option("Write to a store that can't keep two replays apart: no other one runs there.")
     ] = False
     columns: Annotated[str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")] = ""
-    key_format: Annotated[str, Option("How keys are written: binary, string or base64.", metavar="FORMAT")] = "binary"
-    value_format: Annotated[
-        str, Option("How values are written: binary, string, base64, or json with --schema.", metavar="FORMAT")
+    key_format: Annotated[
+        str, Option("How keys are written: binary, or as text of a format of plog consume.", metavar="FORMAT")
     ] = "binary"
-    schema: Annotated[str, Option("The fields of JSON values, such as 'id INT, name STRING'.", metavar="DDL")] = ""
+    value_format: Annotated[
+        str,
+        Option(
+            "How values are written: binary, or decoded as plog consume does it: registry, avro, protobuf[:Message], "
+            "jsonschema, json, msgpack and cbor become columns; string, long, int, double, uuid and base64 text.",
+            metavar="FORMAT",
+        ),
+    ] = "binary"
+    schema_registry: SchemaRegistryOption = None
+    schema_context: SchemaContextOption = None
+    value_schema: ValueSchemaOption = None
+    key_schema: KeySchemaOption = None
+    schema_json: SchemaJsonOption = None
+    schema: Annotated[
+        str,
+        Option(
+            "The columns of decoded values, such as 'id INT, name STRING'. Default: as the schema or a sample shows.",
+            metavar="DDL",
+        ),
+    ] = ""
+    dead_letter: Annotated[
+        str,
+        Option(
+            "Write records whose value does not decode or fit there, with the reason, and end with exit code 1.",
+            metavar="[parquet|json:]URL",
+        ),
+    ] = ""
+    timezone: Annotated[
+        str, Option("The time zone of days and hours in names of folders, as Europe/Berlin.", metavar="ZONE")
+    ] = "UTC"
     transform: Annotated[
         str, Option("A function that takes a DataFrame and returns one.", metavar="MODULE:FUNCTION")
     ] = ""
@@ -114,12 +163,59 @@ class ReplayRequest:
     @property
     def by_spark(self) -> bool:
         """Whether Spark's writer does it: all but records as they are, as Parquet in folders that every node sees."""
-        is_own = self.kind in ("parquet", "delta") and not (self.is_url or self.schema or self.transform)
+        is_own = self.kind in ("parquet", "delta") and not (self.is_url or self.decodes or self.transform)
         return self.kind != "topic" and not (is_own and all(one.is_simple for one in self.partitions))
+
+    @property
+    def formats(self) -> SideFormats:
+        """Returns the formats for decoding. The registry alone makes no side its own: records stay as they are."""
+
+        def named(format_: str, schema: str | None) -> str | None:
+            return "none" if format_ == "binary" and schema is None else None if format_ == "binary" else format_
+
+        return SideFormats(
+            self.schema_registry,
+            named(self.key_format, self.key_schema),
+            named(self.value_format, self.value_schema),
+            self.key_schema,
+            self.value_schema,
+            context=self.schema_context if self.decodes else None,
+            schema_json=self.schema_json or SchemaJson.plain,
+        )
+
+    @property
+    def decodes(self) -> bool:
+        """Whether a side is more than bytes, text of bytes or base64."""
+        formats = (self.key_format, self.value_format)
+        return bool(set(formats) - {*_AS_TEXT} or self.key_schema or self.value_schema or self.dead_letter)
+
+    @property
+    def reads_sides(self) -> bool:
+        """Whether a key or a value may be wrong."""
+        return not self.formats.are_plain
+
+    @property
+    def needs_registry(self) -> bool:
+        return self.decodes and any(map(self.formats.needs_registry, ("key", "value")))
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether values are JSON, of which columns may be made."""
+        return self.formats.find("value") in _OF_COLUMNS
+
+    @property
+    def has_schemas(self) -> bool:
+        return self.decodes and self.formats.have_schemas()
+
+    @property
+    def is_of_times(self) -> bool:
+        return any(one.is_of_time for one in self.partitions)
 
     def to_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         fields["partition_by"] = ",".join(map(str, self.partitions))
+        if not self.needs_registry:
+            fields["schema_registry"] = None  # the environment's, for other commands
         defaults = {field.name: field.default for field in dataclass_fields(self)}
         left_out = [*_OF_THE_RUN, *(name for name in _SINCE if fields[name] == defaults[name])]
         return {name: value for name, value in fields.items() if name not in left_out}
@@ -135,12 +231,11 @@ class ReplayRequest:
                 f"--to {self.to}: URLs, orc, compressed texts and expressions of folders are not written yet",
                 hint="expected parquet, json, csv or delta, and a folder that every node sees",
             )
-        from core.spark.range_output import BYTES_FORMATS
-
-        for option, text in (("--key-format", self.key_format), ("--value-format", self.value_format)):
-            allowed = (*BYTES_FORMATS, "json") if option == "--value-format" else BYTES_FORMATS
-            if text not in allowed:
-                raise UsageError(f"{option} {text}: expected {', '.join(allowed)}")
+        for side in ("key", "value"):
+            self.formats.find(side)
+        if self.decodes:
+            self.formats.ensure_consistent()
+        ensure_zone(self.timezone)
         if self.compression not in ("", *COMPRESSIONS):
             raise UsageError(f"--compression {self.compression}: expected {', '.join(COMPRESSIONS)}")
         if self.bad_timestamps not in ("error", "null"):
@@ -151,11 +246,24 @@ class ReplayRequest:
 
 
 RULES = (
-    needs("schema", "value_format=json", _OF_JSON),
-    needs("value_format=json", "schema", _OF_JSON),
+    needs("schema", "has_fields", OF_COLUMNS),
+    needs("schema_json", "has_schemas", NO_SCHEMA_JSON),
+    needs("schema_context", "has_schemas", "--schema-context goes with --value-format registry, or a schema's subject"),
+    needs("dead_letter", "reads_sides", "--dead-letter is of keys and values that are decoded: --value-format FORMAT"),
+    needs("timezone", "is_of_times", "--timezone goes with --partition-by day, hour or date(timestamp)"),
     excludes("bad_timestamps=null", "kind=topic", "a topic's records have a timestamp: no --bad-timestamps null"),
     excludes("latest_per_key", "from_group", "--latest-per-key is of the whole topic: not with --from-group"),
     excludes("kind=topic", "partition_by columns schema transform key_format=base64 value_format=base64 compression "
-             "file_size", "a topic gets records as they are: no columns, formats or --transform"),
+             "file_size decodes", "a topic gets records as they are: no columns, formats or --transform"),
     needs("single_writer", "by_spark", "--single-writer is of stores: a folder that every node sees has a lock"),
 )  # fmt: skip
+
+
+def ensure_zone(name: str) -> None:
+    """Raises UsageError for a time zone that is not known."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise UsageError(f"--timezone {name}: no such zone", hint="as UTC, Europe/Berlin or America/New_York") from None

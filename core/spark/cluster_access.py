@@ -12,10 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import UsageError
+
+if TYPE_CHECKING:
+    from core.security.client_settings import ClientSettings
 
 COMMAND_CONFIG = "commandConfig"
 RESOLVE = "resolve"
@@ -55,21 +59,25 @@ def servers_of(options: Mapping[str, str]) -> str:
     return settings.get("bootstrap.servers") or settings.get("metadata.broker.list", "")
 
 
+def settings_of(access: str) -> ClientSettings:
+    """Returns the settings of a client. Raises UsageError if they are wrong."""
+    from core.client.net.client_config_files import read_settings_file, replace_references
+    from core.security.client_settings import parse_client_settings
+
+    stored = json.loads(access or '{"config": "", "settings": {}}')
+    settings = read_settings_file(Path(stored["config"]))[0] if stored["config"] else {}
+    return parse_client_settings(settings | replace_references(stored["settings"], "options kafka.*"))
+
+
 def connect(servers: str, access: str) -> KafkaClient:
     """Makes a client of the servers. Raises UsageError if settings are wrong, and what `KafkaClient` raises."""
     if not access:
         return KafkaClient(parse_bootstrap(servers, "PLAINTEXT"))
-    from core.client.net.client_config_files import read_settings_file, replace_references
-    from core.security.client_settings import parse_client_settings
-
-    stored = json.loads(access)
-    settings = read_settings_file(Path(stored["config"]))[0] if stored["config"] else {}
-    settings |= replace_references(stored["settings"], "options kafka.*")
-    security = parse_client_settings(settings).security
+    security = settings_of(access).security
     addresses = parse_bootstrap(servers, security.protocol)
     routes = None
-    if RESOLVE in stored:
+    if resolve := json.loads(access).get(RESOLVE):
         from core.client.net.address_map import AddressMap
 
-        routes = AddressMap.of([stored[RESOLVE]], addresses)
+        routes = AddressMap.of([resolve], addresses)
     return KafkaClient(addresses, security=security, routes=routes)

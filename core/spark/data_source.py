@@ -37,10 +37,11 @@ from core.common.decompression_limit import expansion_limited_to
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange, read_range
-from core.spark.record_schema import COLUMNS, SPARK_TYPES
+from core.spark.record_schema import SPARK_TYPES
 from core.spark.source import Offsets, Source, find_partitions, open_source, plan_ranges, resolve
 from core.spark.source_options import EARLIEST, LATEST, TOPIC_IDS, Bound, SourceOptions
 from core.spark.topic_writer import TopicBatchWriter, TopicStreamWriter, WriterOptions
+from core.spark.value_decoding import RAW, REASON, Decoding, ValueDecoder
 
 _log = logging.getLogger("plog.spark")
 
@@ -73,10 +74,12 @@ class PlogDataSource(DataSource):
 
     def schema(self) -> str:
         options = SourceOptions.parse(self._options)
-        return ", ".join(f"`{name}` {SPARK_TYPES[name]}" for name in options.columns)
+        types = _types(options)
+        return ", ".join(f"`{name}` {types[name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return PlogReader(SourceOptions.parse(self._options), _columns(schema))
+        options = SourceOptions.parse(self._options)
+        return PlogReader(options, _columns(schema, _types(options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         options = SourceOptions.parse(self._options)
@@ -84,7 +87,7 @@ class PlogDataSource(DataSource):
             raise UsageError("latestPerKey needs an end: it is not for streams")
         if options.ending is not None:
             raise UsageError(f"{options.ending.option}: a stream has no end")
-        return PlogStreamReader(options, _columns(schema))
+        return PlogStreamReader(options, _columns(schema, _types(options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
         if overwrite:
@@ -97,12 +100,20 @@ class PlogDataSource(DataSource):
         return TopicStreamWriter(WriterOptions.parse(self._options), schema)
 
 
-def _columns(schema: StructType) -> tuple[str, ...]:
+def _types(options: SourceOptions) -> dict[str, str]:
+    """Returns the types of the columns there may be."""
+    if options.decoding is None:
+        return SPARK_TYPES
+    more = dict.fromkeys((*options.decoding.sides, REASON), "string") | dict.fromkeys(RAW, "binary")
+    return SPARK_TYPES | (more if options.decoding.has_reasons else dict.fromkeys(options.decoding.sides, "string"))
+
+
+def _columns(schema: StructType, types: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the columns of a query's schema; raises UsageError for a missing column or another type."""
     for field in schema.fields:
-        expected = SPARK_TYPES.get(field.name)
+        expected = types.get(field.name)
         if expected is None:
-            raise UsageError(f"no column {field.name!r}, expected some of {', '.join(COLUMNS)}")
+            raise UsageError(f"no column {field.name!r}, expected some of {', '.join(types)}")
         if field.dataType.simpleString() != expected:
             raise UsageError(f"column {field.name} is {expected}, not {field.dataType.simpleString()}")
     return tuple(schema.fieldNames())
@@ -116,6 +127,7 @@ class PlogReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
+        self._decoding = options.decoding and options.decoding.with_named_schemas()  # the driver has the files
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -133,13 +145,14 @@ class PlogReader(DataSourceReader):
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
-        return _read(partition, self._columns)
+        return _read(partition, self._columns, self._decoding)
 
 
 class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
+        self._decoding = options.decoding and options.decoding.with_named_schemas()
         self._last_trigger_s = time.monotonic()
         self._available: Offsets | None = None
         self._available_ids: TopicIds = {}
@@ -255,7 +268,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
-        return _read(partition, self._columns)
+        return _read(partition, self._columns, self._decoding)
 
 
 def _warn_of_holes(source: Source, starts: Offsets, ends: Offsets) -> None:
@@ -276,11 +289,13 @@ def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) 
             )
 
 
-def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """Yields one task's records. If a plan has no ranges, PySpark runs one task with a partition of its own."""
+def _read(partition: InputPartition, columns: Sequence[str], decoding: Decoding | None) -> Iterator[Any]:
+    """Yields one task's records, as pyarrow.RecordBatch. If a plan has no ranges, PySpark runs one task with a
+    partition of its own.
+    """
     if not isinstance(partition, RangePartition):
         return iter(())
-    return read_range(partition.range, columns)
+    return read_range(partition.range, columns, decoder=ValueDecoder(decoding) if decoding else None)
 
 
 def _shares(new: Offsets, limit: int) -> dict[TopicPartition, int]:

@@ -1,8 +1,4 @@
-"""The unit of work: a range of offsets of one partition, small enough for one task; and how to read it.
-
-Each value that becomes columns must be a single JSON value: Spark would take the first one and drop the rest. Spark
-itself checks whether the value is JSON of the schema; it allows more than other parsers do.
-"""
+"""The unit of work: a range of offsets of one partition, small enough for one task; and how to read it."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+import pyarrow as pa
 
 from core.client.net.retry import FAILOVER_SECONDS
 from core.client.read.record_source import ReadOptions
@@ -28,6 +24,9 @@ from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
 from core.spark.record_schema import to_arrow
+
+if TYPE_CHECKING:
+    from core.spark.value_decoding import ValueDecoder
 
 _log = logging.getLogger("plog.spark")
 
@@ -46,8 +45,8 @@ class OffsetRange:
     `size_bytes` of log. `fails_if_gone`: reading fails at offsets that are damaged, missing, or deleted since it was
     planned; else it goes on after them, and reports which they are. `latest_per_key`: of each key only the last record
     of the range, and none if that is a tombstone. `nulls_bad_timestamps`: as `to_arrow` takes it. `max_expansion`:
-    bytes that one batch may decompress to, 0 for the limit that is set for everyone. `is_json`: each value must be a
-    single JSON value. `access`: how the servers are reached, as `cluster_access.connect` takes it.
+    bytes that one batch may decompress to, 0 for the limit that is set for everyone. `access`: how the servers are
+    reached, as `cluster_access.connect` takes it.
     """
 
     topic: str
@@ -62,7 +61,6 @@ class OffsetRange:
     servers: str = ""
     nulls_bad_timestamps: bool = False
     max_expansion: int = 0
-    is_json: bool = False
     access: str = ""
 
     @property
@@ -87,15 +85,21 @@ class OffsetRange:
 
 
 def read_range(
-    range_: OffsetRange, columns: Sequence[str], tell_left_out: TellLeftOut = _log.warning
+    range_: OffsetRange,
+    columns: Sequence[str],
+    tell_left_out: TellLeftOut = _log.warning,
+    decoder: ValueDecoder | None = None,
 ) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """Reads and checks the range's records; yields the requested columns. Raises what `read_columns` raises, and
-    PlogError for a value that is not a single JSON value though `is_json` asks for it.
+    """Reads and checks the range's records; yields the requested columns, of which the decoder makes some. Raises what
+    `read_columns` and `ValueDecoder.columns` raise.
     """
     for records in read_columns(range_, tell_left_out):
-        if range_.is_json:
-            ensure_one_value_each(range_.topic_partition, records)
-        yield to_arrow(range_.topic_partition, records, columns, nulls_bad_timestamps=range_.nulls_bad_timestamps)
+        made = {} if decoder is None else decoder.columns(range_.topic_partition, records, columns)
+        others = [name for name in columns if name not in made]
+        batch = to_arrow(range_.topic_partition, records, others, nulls_bad_timestamps=range_.nulls_bad_timestamps)
+        if made:
+            batch = pa.record_batch([made[n] if n in made else batch[n] for n in columns], names=list(columns))
+        yield batch
 
 
 def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning) -> Iterator[RecordColumns]:
@@ -227,60 +231,3 @@ def _inside(records: RecordColumns, range_: OffsetRange, gone: Sequence[tuple[in
     for start, end in gone:
         inside &= (records.offsets < start) | (records.offsets >= end)
     return records if inside.all() else records.select(inside)
-
-
-_SPACE = b" \t\r\n"
-_SHOWN = 40
-
-
-def ensure_one_value_each(partition: TopicPartition, records: RecordColumns) -> None:
-    """Raises PlogError, with the offset, for a value with text after its JSON."""
-    decode = msgspec.json.Decoder(msgspec.Raw).decode
-    for row, value in enumerate(records.values().to_pylist()):
-        if not value:
-            continue
-        try:
-            decode(value)
-        except (msgspec.DecodeError, RecursionError):  # a value with too many levels; Spark counts them itself
-            end = _end_of_value(value)
-            if value[end:].strip(_SPACE):
-                shown = value[end:].strip(_SPACE)[:_SHOWN].decode("utf-8", "replace")
-                raise PlogError(
-                    f"{partition}: the value of offset {records.offsets[row]} has text after its JSON, at byte {end}: "
-                    f"{shown!r}",
-                    hint="without --schema values are written as they are",
-                ) from None
-
-
-def _end_of_value(text: bytes) -> int:
-    """Finds the end of the first JSON value; the text's end if the value is open, or no object, list or string."""
-    depth, quote, escaped = 0, 0, False
-    for position, byte in enumerate(text):
-        if quote:
-            if escaped:
-                escaped = False
-            elif byte == ord("\\"):
-                escaped = True
-            elif byte == quote:
-                quote = 0
-                if not depth:
-                    return position + 1
-        elif byte in b"\"'":
-            quote = byte
-        elif byte in b"{[":
-            depth += 1
-        elif byte in b"}]":
-            depth -= 1
-            if depth <= 0:
-                return position + 1
-        elif not depth and byte not in _SPACE:
-            return _end_of_word(text, position)
-    return len(text)
-
-
-def _end_of_word(text: bytes, start: int) -> int:
-    """Finds the end of a number, or of true, false, null."""
-    for position in range(start, len(text)):
-        if text[position] in b" \t\r\n{[\"'":
-            return position
-    return len(text)

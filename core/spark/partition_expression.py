@@ -37,6 +37,11 @@ class Partition(NamedTuple):
         return self.expression == DATE or _COLUMN.fullmatch(self.expression) is not None
 
     @property
+    def is_of_time(self) -> bool:
+        """Whether it is of the timestamp, if no column is called so."""
+        return self.expression in ("day", "hour", DATE)
+
+    @property
     def column(self) -> str:
         """The name of the column, if the expression is one."""
         return self.expression.strip("`")

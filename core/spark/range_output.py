@@ -78,7 +78,7 @@ BYTES_FORMATS = ("binary", "string", "base64")
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
     """`kind`: parquet, json or csv. `partition_by`: the columns of the folders. `compression`: zstd, snappy, gzip, lz4
-    or none. `file_size`: bytes after which a unit's next file begins; 0 for never.
+    or none. `file_size`: bytes after which a unit's next file begins; 0 for never. `timezone`: that of days and hours.
     """
 
     kind: str
@@ -87,6 +87,7 @@ class OutputFormat:
     partition_by: tuple[Partition, ...] = ()
     compression: str = "zstd"
     file_size: int = 0
+    timezone: str = "UTC"
 
     @property
     def ending(self) -> str:
@@ -359,10 +360,18 @@ def _partition_column(partition: Partition, format_: OutputFormat, schema: Any) 
         raise UsageError(f"--partition-by {partition}: there is no column {needed}, only {', '.join(schema.names)}")
     ensure_names_folders(partition.name, pa.string() if unit else schema.field(by).type)
     if unit:
-        return lambda batch: pc.replace_substring(few_time_texts(batch.column("timestamp"), unit), "T", "-")
+        zone = format_.timezone
+        return lambda batch: pc.replace_substring(
+            few_time_texts(_local(batch.column("timestamp"), zone), unit), "T", "-"
+        )
     if pa.types.is_binary(schema.field(by).type):
         return lambda batch: partition_texts(_to_text(batch.column(by), _bytes_format(format_, by), by, batch))
     return lambda batch: partition_texts(batch.column(by))
+
+
+def _local(times: Any, zone: str) -> Any:  # pyarrow.TimestampArray
+    """Returns the times that clocks of the zone show."""
+    return times if zone == "UTC" else pc.local_timestamp(times.cast(pa.timestamp("us", zone)))
 
 
 def ensure_writable(format_: OutputFormat, schema: Any) -> None:

@@ -8,11 +8,9 @@ shuffled between tasks, the whole job is one unit.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -22,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from core.common.errors import PlogError, UsageError
 from core.common.user_function import load_function
-from core.spark.data_source import PlogDataSource
+from core.spark.decoded_frame import find_malformed, read_records, write_dead_letters
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import (
     Receipt,
@@ -38,11 +36,11 @@ from core.spark.replay_files import ReplayFiles, save
 from core.spark.replay_lock import Claim
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import run_interruptibly
+from core.spark.value_decoding import REASON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SHOWN = 60
 
 _MOVES = re.compile(r"Exchange|^Coalesce$|^Union$|Limit|CartesianProduct|TakeOrdered")
 _BROADCASTS = ("BroadcastExchange", "BroadcastQueryStage")
@@ -107,7 +105,7 @@ def _write_frame(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
 
 def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
     frame = make_frame(session, plan, todo)
-    if keeps_ranges(frame, len(todo)):
+    if not plan.dead_letter and keeps_ranges(frame, len(todo)):
         save(frame, replay.claim, todo)
         return
     save(make_frame(session, plan, plan.ranges), replay.claim, None)
@@ -116,21 +114,20 @@ def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
     records = sum(counts) if all(count >= 0 for count in counts) else -1
     gaps = tuple(gap for _, of_range, _ in found for gap in of_range)
     left_out = tuple(dict.fromkeys(text for _, _, of_range in found for text in of_range))
+    left_out += write_dead_letters(session, plan, plan.ranges, "00000")
     write_receipt(replay.claim, Receipt(WHOLE, read_parts(replay.claim), records, gaps, left_out))
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """Makes the DataFrame that is written; raises UsageError if the user's function is missing, fails or returns no
-    DataFrame, and if the schema does not fit.
+    """Makes the DataFrame that is written, of the records that decode and fit; raises UsageError if the user's function
+    is missing, fails or returns no DataFrame, and if the schema is none.
     """
     session.dataSource.register(ReplayFiles)
-    frame = _read(session, plan.columns, [replace(range_, is_json=bool(plan.schema)) for range_ in ranges])
+    frame = read_records(session, plan, ranges)
+    if plan.dead_letter:
+        frame = frame.where(sql.col(REASON).isNull()).drop(REASON)
     if plan.schema:
-        try:
-            frame = _explode(frame, plan.schema)
-        except PySparkException as error:
-            reason = next(iter(str(error).strip().splitlines()), "")
-            raise UsageError(f"--schema {plan.schema}: {reason}") from error
+        frame = _explode(frame, "the values have" if plan.decoding.get("is_exact") else "--schema has")
     if plan.transform:
         transform = load_function(plan.transform, "--transform")
         module = sys.modules[plan.transform.partition(":")[0]]
@@ -148,12 +145,6 @@ def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetR
     return frame
 
 
-def _read(session: SparkSession, columns: Sequence[str], ranges: Sequence[OffsetRange]) -> DataFrame:
-    session.dataSource.register(PlogDataSource)
-    reader = session.read.format(PlogDataSource.name()).option("columns", ",".join(columns))
-    return reader.option("ranges", json.dumps([range_.to_json() for range_ in ranges])).load()
-
-
 def _transform_failure(transform: str, error: Exception) -> PlogError:
     reason = next(iter(str(error).strip().splitlines()), "")
     if "pandas" in reason.lower() and isinstance(error, ImportError):
@@ -161,28 +152,13 @@ def _transform_failure(transform: str, error: Exception) -> PlogError:
     return UsageError(f"--transform {transform} failed: {type(error).__name__}: {reason}")
 
 
-def find_malformed(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> str:
-    """Says where the first value that is not JSON of the schema is, or ""; reads the ranges once more."""
-    malformed = "_plog_malformed"
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": malformed}
-    place = "topic", "partition", "offset"
-    frame = _read(session, (*place, "value"), ranges)
-    parsed = sql.from_json(sql.col("value").cast("string"), f"{plan.schema}, {malformed} STRING", options)
-    bad = frame.select(*place, parsed.alias("v")).where(f"v.{malformed} is not null").select(*place, f"v.{malformed}")
-    for topic, partition, offset, value in bad.limit(1).collect():
-        return f"{topic}-{partition}: the value of offset {offset}, {value[:_SHOWN]!r},"
-    return ""
-
-
-def _explode(frame: DataFrame, schema: str) -> DataFrame:
-    """Makes columns of the fields of JSON values, instead of the value."""
-    parsed = sql.from_json(sql.col("value").cast("string"), schema, {"mode": "FAILFAST"})
+def _explode(frame: DataFrame, who_has: str) -> DataFrame:
+    """Makes columns of the fields of values, instead of the value; `who_has` begins the error of one that is there."""
     others = [name for name in frame.columns if name != "value"]
-    frame = frame.select(*others, parsed.alias("value"))
     fields = frame.select("value.*").columns
     both = sorted(name for name in fields if name.lower() in {other.lower() for other in others})
     if both:
-        raise UsageError(f"--schema has {', '.join(both)}, and so has the record", hint="--columns leaves columns out")
+        raise UsageError(f"{who_has} {', '.join(both)}, and so has the record", hint="--columns leaves columns out")
     return frame.select(*others, "value.*")
 
 

@@ -28,8 +28,9 @@ _FOLDERS_IN_A_WORD = 2
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
     """`request`: the request in the user's words; the same request again is the same replay, however the log has
-    changed. `schema`: of JSON values that are made into columns, in Spark's words; `transform`: module:function.
-    `topic_ids` by topic, if they are known.
+    changed. `schema`: the columns that values become, in Spark's words: given, or derived when the plan was made;
+    `decoding`: a `Decoding` as JSON, {} if keys and values stay bytes; `dead_letter`: where records go that it can't
+    decode; `transform`: module:function. `topic_ids` by topic, if they are known.
     """
 
     request: dict[str, Any]
@@ -38,19 +39,23 @@ class ReplayPlan:
     columns: tuple[str, ...] = COLUMNS
     schema: str = ""
     transform: str = ""
+    decoding: dict[str, Any] = field(default_factory=dict)
+    dead_letter: str = ""
     topic_ids: dict[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def is_direct(self) -> bool:
         """Whether tasks write records as they read them."""
-        return not self.transform and not self.schema
+        return not (self.transform or self.decoding or self.schema)
 
     def reached_by(self, access: str) -> ReplayPlan:
         """Returns the plan with `access` for its servers; an empty `access` keeps that of the plan."""
         if not access:
             return self
-        return replace(self, ranges=tuple(replace(r, access=access) if r.servers else r for r in self.ranges))
+        ranges = tuple(replace(r, access=access) if r.servers else r for r in self.ranges)
+        decoding = self.decoding and self.decoding | {"access": access}
+        return replace(self, ranges=ranges, decoding=decoding)
 
     @property
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -81,7 +86,7 @@ class ReplayPlan:
                 f"the replay's plan is of version {version}, expected {_VERSION}",
                 hint="another release of plog began it: finish it with that one, or replay to a new folder",
             )
-        given["ranges"] = tuple(OffsetRange(**r) for r in given["ranges"])
+        given["ranges"] = tuple(OffsetRange(**{k: v for k, v in r.items() if k != "is_json"}) for r in given["ranges"])
         partitions = tuple(Partition(*fields) for fields in given["output"]["partition_by"])
         given["output"] = OutputFormat(**given["output"] | {"partition_by": partitions})
         given["columns"] = tuple(given["columns"])

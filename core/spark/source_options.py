@@ -4,7 +4,8 @@ Where from: `path` (a partition's folder, a data directory, several with commas 
 `kafka.bootstrap.servers` (with `kafka.*`, `commandConfig` and `resolve`, of cluster_access.py). Which
 topics: `subscribe`, `assign`, `subscribePattern`. From where, until where: offsets or
 times, for all partitions or for each. plog's own are `badTimestamps`, `columns`, `isolationLevel`, `latestPerKey`,
-`maxExpansion` and `rangeBytes`.
+`maxExpansion` and `rangeBytes`; and how keys and values are decoded: `keyFormat`, `valueFormat`, `keySchema`,
+`valueSchema`, `schemaRegistry`, `schemaContext`, `schemaJson` and `badValues`, as `plog consume` has them.
 
 Source: Spark's Structured Streaming + Kafka Integration Guide; org.apache.spark.sql.kafka010.KafkaSourceProvider.
 """
@@ -22,8 +23,10 @@ from typing import Any, TypeVar
 from core.common.decompression_limit import parse_size
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
+from core.records.side_format import SchemaJson, SideFormats
 from core.spark.cluster_access import COMMAND_CONFIG, RESOLVE, access_of, servers_of
 from core.spark.record_schema import COLUMNS, schema_of
+from core.spark.value_decoding import RAW, REASON, Decoding, ensure_no_password
 
 TARGET_BYTES = 64 * 1024 * 1024
 """About how much of the log is one task's, unless an option says so."""
@@ -36,6 +39,9 @@ TOPIC_IDS = "#topicIds"
 
 T = TypeVar("T")
 
+_DECODING = (
+    "keyFormat", "valueFormat", "keySchema", "valueSchema", "schemaRegistry", "schemaContext", "schemaJson",
+)  # fmt: skip
 _OWN = (
     "path", "paths", "kafka.bootstrap.servers", "subscribe", "assign", "subscribePattern",
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
@@ -44,6 +50,7 @@ _OWN = (
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "columns", "isolationLevel", "latestPerKey", "rangeBytes", "ranges",
     "badTimestamps", "maxExpansion", COMMAND_CONFIG, RESOLVE,
+    *_DECODING, "badValues", "decoding",
 )  # fmt: skip
 _REFUSED = (
     "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "key.deserializer", "value.deserializer",
@@ -82,6 +89,7 @@ class SourceOptions:
     batch, and a stream has none. `is_time_met`: a starting time must have a record that is as new. `ranges`: JSON of
     the very ranges to read, and nothing else counts then. `max_expansion`: bytes that one batch may decompress to, 0
     for the limit that is set for everyone. `access`: how the servers are reached, as `cluster_access.connect` takes it.
+    `decoding`: None if keys and values stay bytes.
     """
 
     paths: tuple[str, ...]
@@ -106,6 +114,7 @@ class SourceOptions:
     nulls_bad_timestamps: bool = False
     max_expansion: int = 0
     access: str = ""
+    decoding: Decoding | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -137,6 +146,7 @@ class SourceOptions:
             nulls_bad_timestamps=read.one_of("badTimestamps", ("error", "null")) == "null",
             max_expansion=parse_size(given["maxexpansion"], "option maxExpansion:") if "maxexpansion" in given else 0,
             access=access_of(given),
+            decoding=read.decoding(),
         )
         ttl_ms = read.parsed(_METADATA_TTL, int, -1)
         if ttl_ms < 1 and ttl_ms != -1:
@@ -230,10 +240,36 @@ class _Reader:
         text = self._given.get("columns")
         if text:
             chosen = tuple(name.strip() for name in text.split(","))
-            schema_of(chosen)
+            schema_of([name for name in chosen if name not in (REASON, *RAW)])
             return chosen
         has_headers = self.one_of("includeHeaders", ("false", "true")) == "true"
-        return COLUMNS if has_headers else tuple(name for name in COLUMNS if name != "headers")
+        columns = COLUMNS if has_headers else tuple(name for name in COLUMNS if name != "headers")
+        return (*columns, REASON) if self.one_of("badValues", ("error", "reason")) == "reason" else columns
+
+    def decoding(self) -> Decoding | None:
+        """Reads how keys and values are decoded; returns None if they are not."""
+        if "decoding" in self._given:
+            return Decoding.from_json(json.loads(self._given["decoding"]))
+        named = {name: self._given.get(name.lower()) for name in _DECODING}
+        has_reasons = self.one_of("badValues", ("error", "reason")) == "reason"
+        url = named["schemaRegistry"]
+        ensure_no_password(url, "option schemaRegistry")
+        formats = SideFormats(
+            url,
+            named["keyFormat"] or (None if named["keySchema"] else "none"),
+            named["valueFormat"],
+            named["keySchema"],
+            named["valueSchema"],
+            context=named["schemaContext"], schema_json=SchemaJson(self.one_of("schemaJson", ("plain", "tagged"))),
+        )  # fmt: skip
+        decoding = Decoding(formats, access_of(self._given), has_reasons=has_reasons)
+        if not decoding.sides:
+            formats.ensure_consistent()
+            needing = [name for name in (*_DECODING, "badValues") if name not in ("keyFormat", "valueFormat")]
+            if given := [name for name in needing if name.lower() in self._given]:
+                raise UsageError(f"option {given[0]} goes with valueFormat or keyFormat")
+            return None
+        return decoding
 
     def bound(self, which: str) -> Bound | None:
         """Reads a bound: a time for all partitions takes precedence over times for each, and these over offsets."""

@@ -304,6 +304,7 @@ def _start(settings: SparkSettings, scratch: Path, log: Path) -> SparkSession:
         SparkSession.Builder()
         .master(with_retries(master))
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # INT96 has no zone
         .config("spark.executorEnv.PYTHONSAFEPATH", "1")
     )
     if PLOG_MAX_EXPANSION in os.environ:

@@ -10,6 +10,8 @@ import pytest
 
 from core.common.command_option import Rule
 from core.pipeline import consume_request, produce_request, spark_replay_request
+from core.pipeline.spark_replay_request import OF_COLUMNS
+from core.records.side_format import NO_SCHEMA_JSON
 from tests.support.server import call_plog
 
 OF_SCHEMAS = {
@@ -130,16 +132,20 @@ PRODUCE = {
     "--claim-check-above: a number of bytes": ["--claim-check-above -1"],
 }  # fmt: skip
 
-_OF_JSON = "--value-format json goes with --schema, and it with that"
 _AS_THEY_ARE = "a topic gets records as they are: no columns, formats or --transform"
 REPLAY = {
-    _OF_JSON: ["--to json:d --schema a", "--to json:d --value-format json"],
+    OF_COLUMNS: ["--to json:d --schema a"],
+    NO_SCHEMA_JSON: ["--to json:d --schema-json plain"],
+    "--schema-context goes with --value-format registry, or a schema's subject": ["--to json:d --schema-context c"],
+    "--dead-letter is of keys and values that are decoded: --value-format FORMAT": ["--to json:d --dead-letter e"],
+    "--timezone goes with --partition-by day, hour or date(timestamp)": ["--to json:d --timezone Europe/Berlin"],
     "a topic's records have a timestamp: no --bad-timestamps null": ["--to topic:u --bad-timestamps null"],
     "--latest-per-key is of the whole topic: not with --from-group": ["--to json:d --latest-per-key --from-group g"],
     _AS_THEY_ARE: [
         "--to topic:u --partition-by day", "--to topic:u --columns value", "--to topic:u --transform m:f",
         "--to topic:u --schema a --value-format json", "--to topic:u --key-format base64",
         "--to topic:u --value-format base64", "--to topic:u --compression gzip", "--to topic:u --file-size 1M",
+        "--to topic:u --value-format avro --value-schema a.avsc", "--to topic:u --key-format long",
     ],
     "--single-writer is of stores: a folder that every node sees has a lock": ["--to parquet:d --single-writer"],
 }  # fmt: skip

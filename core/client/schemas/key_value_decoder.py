@@ -13,7 +13,7 @@ from core.records.serdes import SERDES
 from core.records.side_format import SideFormat, SideFormats
 
 if TYPE_CHECKING:
-    from core.client.schemas.schema_registry import SchemaRegistry
+    from core.client.schemas.schema_registry import Packed, SchemaRegistry
     from core.security.client_settings import ClientSettings
 
 
@@ -62,15 +62,19 @@ def open_registry(formats: SideFormats, settings: ClientSettings | None = None) 
     )
 
 
-def side_decoder(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> SideDecoder:
-    """Returns the decoder of `key` or `value`. Raises UsageError for a named schema that can't be used."""
+def side_decoder(
+    formats: SideFormats, side: str, registry: SchemaRegistry | None, packed: Packed | None = None
+) -> SideDecoder:
+    """Returns the decoder of `key` or `value`; `packed` is its named schema, if that is at hand. Raises UsageError for
+    a named schema that can't be used.
+    """
     format_, is_key = formats.find(side), side == "key"
     if format_ is SideFormat.none:
         return SideDecoder(lambda data, _: data)
     if formats.is_of_one_schema(side):
         from core.client.schemas.named_schema import open_named_schema
 
-        named = open_named_schema(formats, side, registry)
+        named = open_named_schema(formats, side, registry, packed)
         typed = named.decode_typed
         return SideDecoder(
             lambda data, _: None if data is None else named.decode(data),

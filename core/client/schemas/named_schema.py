@@ -24,7 +24,17 @@ from core.client.schemas.schema_files import (
     type_of,
 )
 from core.client.schemas.schema_id import Framed, RegistryKind, SchemaId, encode_indexes, find_framed
-from core.client.schemas.schema_registry import Codec, SchemaRegistry, make_codec, protobuf_codec, references_of
+from core.client.schemas.schema_registry import (
+    Codec,
+    Packed,
+    SchemaRegistry,
+    make_codec,
+    pack_protobuf,
+    pack_schema,
+    protobuf_codec,
+    references_of,
+    unpack_codec,
+)
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import UsageError
 from core.records.side_format import SideFormats, split_file
@@ -101,10 +111,18 @@ def _find(data: bytes, kind: RegistryKind) -> Framed | None:
     return framed._replace(kind=RegistryKind.apicurio)  # whose Refs look like nobody's indexes
 
 
-def open_named_schema(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> NamedSchema:
-    """Opens the schema that is named for `key` or `value`: a file, or one of the registry. Raises UsageError for a
-    schema that is not of the side's format, or not there.
+def open_named_schema(
+    formats: SideFormats, side: str, registry: SchemaRegistry | None, packed: Packed | None = None
+) -> NamedSchema:
+    """Opens the schema that is named for `key` or `value`: a file, or one of the registry, or what `pack_named_schema`
+    made of them. Raises UsageError for a schema that is not of the side's format, or not there.
     """
+    if packed is not None:
+        codec = unpack_codec(packed, is_of_confluent=split_file(formats.schema(side) or "") is None)
+        fingerprint = bytes.fromhex(packed["fingerprint"])
+        return NamedSchema(
+            formats.schema(side) or "", codec.of_form(formats.schema_json), packed["message"], fingerprint
+        )
 
     text, type_, message = formats.schema(side) or "", TYPES.get(formats.find(side)), formats.message(side)
     file = split_file(text)
@@ -122,10 +140,10 @@ def open_named_schema(formats: SideFormats, side: str, registry: SchemaRegistry 
     fingerprint = b""
     try:
         if file is not None and path.suffix == ".desc":
-            codec = _of_descriptors(path, message or named)
+            codec = protobuf_codec(_of_descriptors(path, message or named))
         elif file is not None:
             schema = read_schema_file(path)
-            codec = _proto_codec(schema) if found_type == "PROTOBUF" else make_codec(schema)
+            codec = protobuf_codec(_of_proto(schema)) if found_type == "PROTOBUF" else make_codec(schema)
             fingerprint = _fingerprint(schema) if found_type == "AVRO" and not schema.references else b""
     except (ValueError, RecursionError) as error:
         raise UsageError(f"schema {text} can't be used: {error}") from error
@@ -135,13 +153,33 @@ def open_named_schema(formats: SideFormats, side: str, registry: SchemaRegistry 
     return NamedSchema(text, codec.of_form(formats.schema_json), message or named, fingerprint)
 
 
-def _of_descriptors(path: Path, message: str) -> Codec:
+def pack_named_schema(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> Packed:
+    """Packs the schema that is named for `key` or `value`, as `open_named_schema` finds it; it takes what this returns
+    elsewhere. Raises what it raises.
+    """
+    text, message = formats.schema(side) or "", formats.message(side)
+    open_named_schema(formats, side, registry)  # which checks all of it
+    file = split_file(text)
+    if file is None:
+        assert registry is not None  # `open_registry` opens it
+        found, named = registry.pack_named(text)
+        return {**found, "message": message or named, "fingerprint": ""}
+    path, more = Path(file[0]), {"message": message or file[1], "fingerprint": ""}
+    if path.suffix == ".desc":
+        return pack_protobuf(_of_descriptors(path, message or file[1])) | more
+    schema = read_schema_file(path)
+    if schema.schema_type == "PROTOBUF":
+        return pack_protobuf(_of_proto(schema)) | more
+    is_alone = schema.schema_type == "AVRO" and not schema.references
+    return pack_schema(schema) | more | {"fingerprint": _fingerprint(schema).hex() if is_alone else ""}
 
+
+def _of_descriptors(path: Path, message: str) -> ProtobufJson:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"schema {path}: {error.strerror or error}") from error
-    return protobuf_codec(ProtobufJson.of_descriptors(data, message))
+    return ProtobufJson.of_descriptors(data, message)
 
 
 def _fingerprint(schema: SchemaFile) -> bytes:
@@ -152,8 +190,8 @@ def _fingerprint(schema: SchemaFile) -> bytes:
     return b"\xc3\x01" + bytes.fromhex(fingerprint(text, "CRC-64-AVRO"))
 
 
-def _proto_codec(schema: SchemaFile) -> Codec:
-    """Returns the codec of a .proto file. If it may hold an Any, the other files below its folder, to which only the
+def _of_proto(schema: SchemaFile) -> ProtobufJson:
+    """Opens a .proto file. If it may hold an Any, the other files below its folder, to which only the
     data refer, are read as well, if protoc takes them.
     """
 
@@ -168,4 +206,4 @@ def _proto_codec(schema: SchemaFile) -> Codec:
                 with contextlib.suppress(UsageError):
                     others.append((path.relative_to(root).as_posix(), read_text(path)))
     name = schema.path.absolute().relative_to(root).as_posix()
-    return protobuf_codec(ProtobufJson(texts, schema.schema_str, name=name, others=others))
+    return ProtobufJson(texts, schema.schema_str, name=name, others=others)

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 from core.client.schemas.avro_json import shortest_float
 from core.client.schemas.field_types import Types, merged, protobuf_types
-from core.client.schemas.schema_id import Message
+from core.client.schemas.schema_id import Message, find_message
 from core.common.lenient_json import decode_text
 from core.common.varint import read_varint
 from core.records.side_format import SchemaJson
@@ -64,8 +64,10 @@ class ProtobufJson:
         self._open(compiled, name)
 
     @classmethod
-    def of_descriptors(cls, data: bytes, message: str) -> ProtobufJson:
-        """Opens a FileDescriptorSet, at its file that has the message, or else at its last one. Raises ValueError."""
+    def of_descriptors(cls, data: bytes, message: str, *, name: str = "") -> ProtobufJson:
+        """Opens a FileDescriptorSet, at the file `name`, or at its file that has the message, or else at its last one.
+        Raises ValueError.
+        """
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
         from google.protobuf.message import DecodeError
 
@@ -77,12 +79,16 @@ class ProtobufJson:
             raise ValueError("it is no descriptor set of protoc: it has no files")
         found = cls.__new__(cls)
         for file in reversed(files.file):
+            if name and file.name != name:
+                continue
             found._open(files, file.name)  # noqa: SLF001 - of this class
             if not message or any(message in (one.name, f"{one.package}.{one.name}") for one in found.messages()):
                 return found
         raise ValueError(f"no file in it has a message {message}")
 
     def _open(self, files: Any, name: str) -> None:
+        self._files = files
+        self.name = name
         self._pool = _pool_of(files)
         self._main = self._pool.FindFileByName(name)
         self._met: dict[str, Any] = {}
@@ -90,6 +96,19 @@ class ProtobufJson:
         self._whole = {
             form: _Printer(self._pool, is_plain=form is SchemaJson.plain, has_unknown=True) for form in SchemaJson
         }
+
+    def descriptors(self) -> bytes:
+        """Returns its files as a FileDescriptorSet."""
+        data: bytes = self._files.SerializeToString()
+        return data
+
+    def descriptor(self, name: str = "") -> Any:
+        """Returns the descriptor of the message of that name, or of the first. Raises ValueError without it."""
+        messages = self.messages()
+        message = find_message(name, messages) if name else messages[0] if messages else None
+        if message is None:
+            raise ValueError("it has no message")
+        return self._message_at(message.indexes).DESCRIPTOR
 
     def messages(self) -> list[Message]:
         """Returns all messages of the file, nested ones too."""

@@ -15,6 +15,7 @@ Needs the extra `schema`: confluent-kafka's client of the registry, fastavro, js
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -231,6 +232,8 @@ class SchemaRegistry:
         """What a user should know about the records so far, each once."""
         self.has_typed = False
         """Whether `decode_typed` returned something else than `decode` would, or could."""
+        self.packed: dict[str, Packed] = {}
+        """Schemas that need no request, by the text of their ids."""
 
     # --- out
 
@@ -266,6 +269,23 @@ class SchemaRegistry:
             assert data is not None
             decoded = self._plain_long(data, schema_id, error, is_key=is_key)
         return decoded, decoded
+
+    def names_schema(self, data: bytes, headers: Headers = ()) -> bool:
+        """Returns whether a value names a schema. Raises SchemaError for a name that is wrong."""
+        return self._find_framed(data, headers, "value") is not None
+
+    def pack_known(self) -> dict[str, Packed]:
+        """Packs the schemas of the values that were decoded so far."""
+        return {f"{one.space}/{one.value}": self._pack(one) for one in self._of_values}
+
+    def pack_named(self, schema: str) -> tuple[Packed, str]:
+        """Packs a schema that is named as `named_codec` takes it; returns the message too."""
+        schema_id, message = self._find(schema, schema)
+        return self._pack(schema_id), message
+
+    def _pack(self, schema_id: SchemaId) -> Packed:
+        known = self.packed.get(f"{schema_id.space}/{schema_id.value}")
+        return known or pack_schema(self._ask(lambda: _with_text(self._get(schema_id)), schema_id), self._referred)
 
     def value_types(self) -> Types:
         """Returns the types of the fields that values had until now."""
@@ -518,6 +538,10 @@ class SchemaRegistry:
         if failure is not None and time.monotonic() < until:
             raise failure
         try:
+            if packed := self.packed.get(f"{schema_id.space}/{schema_id.value}"):
+                codec = unpack_codec(packed, is_of_confluent=self._other is None).of_form(self._form)
+                self.has_typed |= codec.decode_typed is not None
+                return codec
             schema = self._ask(lambda: _with_text(self._get(schema_id)), schema_id)
             if schema.schema_type not in _MAKERS:
                 raise SchemaError(
@@ -815,3 +839,59 @@ def protobuf_codec(protobuf: ProtobufJson) -> Codec:
 
 
 _MAKERS: dict[str, Callable[..., Codec]] = {"AVRO": _avro, "JSON": _json, "PROTOBUF": _protobuf}
+
+
+# --- schemas for processes that have neither the files nor the registry
+
+Packed = dict[str, Any]
+"""A schema as JSON, with what it refers to; a named one also has "message" and "fingerprint" (hex).
+
+    {"type": "AVRO", "text": "...", "references": [["NAME", {"type": ...}], ..]}    or "JSON"
+    {"type": "DESCRIPTORS", "text": "...", "file": "order.proto"}    of Protobuf: what protoc made, in base64
+"""
+_DESCRIPTORS = "DESCRIPTORS"
+
+
+class _Reference(NamedTuple):
+    name: str
+    schema: UnpackedSchema
+
+
+class UnpackedSchema(NamedTuple):
+    """A schema by the names of Confluent's client."""
+
+    schema_str: str
+    schema_type: str
+    references: list[Any]
+
+
+def pack_schema(schema: Any, find: Callable[[Any], Any] = lambda reference: reference.schema) -> Packed:
+    """Packs a schema whose references `find` finds. Raises ValueError for Protobuf that protoc does not take, and what
+    `find` raises.
+    """
+    if schema.schema_type == "PROTOBUF":
+        others = [(name, other.schema_str) for name, other in references_of(schema, find)]
+        return pack_protobuf(ProtobufJson(others, schema.schema_str))
+    references = [[one.name, pack_schema(find(one), find)] for one in schema.references or ()]
+    return {"type": schema.schema_type, "text": schema.schema_str, "references": references}
+
+
+def pack_protobuf(protobuf: ProtobufJson) -> Packed:
+    return {"type": _DESCRIPTORS, "text": base64.b64encode(protobuf.descriptors()).decode(), "file": protobuf.name}
+
+
+def unpack_schema(packed: Packed) -> UnpackedSchema:
+    """Unpacks Avro or JSON Schema."""
+    references = [_Reference(name, unpack_schema(one)) for name, one in packed["references"]]
+    return UnpackedSchema(packed["text"], packed["type"], references)
+
+
+def unpack_protobuf(packed: Packed) -> ProtobufJson:
+    return ProtobufJson.of_descriptors(base64.b64decode(packed["text"]), "", name=packed["file"])
+
+
+def unpack_codec(packed: Packed, *, is_of_confluent: bool = False) -> Codec:
+    """Returns the codec. Raises what `make_codec` raises."""
+    if packed["type"] == _DESCRIPTORS:
+        return protobuf_codec(unpack_protobuf(packed))
+    return make_codec(unpack_schema(packed), is_of_confluent=is_of_confluent)

@@ -18,6 +18,7 @@ import pytest
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.user_function import load_function
+from core.records.side_format import SideFormats
 from core.spark.delta_table import commit_delta_table, ensure_delta
 from core.spark.offset_proof import compare_offsets, what_is_not_checked
 from core.spark.offset_range import OffsetRange, read_range
@@ -36,6 +37,7 @@ from core.spark.spark_session import (
     run_interruptibly,
     why_not_started,
 )
+from core.spark.value_decoding import Decoding, ValueDecoder
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
@@ -419,11 +421,14 @@ def test_a_module_that_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load_function("job_with_pandas:f", "--transform")
 
 
+JSON_VALUES = Decoding(SideFormats(key="none", value="json"))
+
+
 def json_range(folder: Path, *values: bytes | None) -> OffsetRange:
     log = open_log(folder)
     append(log, make_batch(*values))  # type: ignore[arg-type]
     log.close()
-    return OffsetRange("t", 0, 0, len(values), 1, directory=str(folder), is_json=True)
+    return OffsetRange("t", 0, 0, len(values), 1, directory=str(folder))
 
 
 @for_each(
@@ -443,17 +448,18 @@ def test_text_after_a_json_value(tmp_path: Path, value: bytes, end: int, text: s
     """Spark takes the first value, in FAILFAST too, and drops the rest."""
     range_ = json_range(tmp_path / "t-0", b'{"id":1}', value)
     with pytest.raises(PlogError) as caught:
-        list(read_range(range_, ("value",)))
+        list(read_range(range_, ("value",), decoder=ValueDecoder(JSON_VALUES)))
     assert caught.value.message == f"t-0: the value of offset 1 has text after its JSON, at byte {end}: {text!r}"
-    assert sum(map(len, read_range(replace(range_, is_json=False), ("value",)))) == 2
+    assert sum(map(len, read_range(range_, ("value",)))) == 2
 
 
 @for_each(
     "value",
-    [b'{"id":1}', b" [1] \r\n", b"", b"  ", None, b"null", b"tru", b'{"a":[1', b"{'a':1}", b'{"a":NaN}', b"-1e5"],
+    [b'{"id":1}', b" [1] \r\n", None, b"null", b"tru", b'{"a":[1', b"{'a':1}", b'{"a":NaN}', b"-1e5"],
 )
 def test_what_is_one_value_or_none_is_sparks_to_judge(tmp_path: Path, value: bytes | None) -> None:
-    assert sum(map(len, read_range(json_range(tmp_path / "t-0", value), ("value",)))) == 1
+    range_ = json_range(tmp_path / "t-0", value)
+    assert sum(map(len, read_range(range_, ("value",), decoder=ValueDecoder(JSON_VALUES)))) == 1
 
 
 @pytest.mark.longer

@@ -257,3 +257,27 @@ def test_columns_that_no_folder_can_be_named_by(name: str, kind: Any, said: str)
     schema = pa.schema([(name, kind), ("i", pa.int64())])
     with pytest.raises(UsageError, match=said):
         ensure_writable(OutputFormat("parquet", "binary", "binary", (Partition(name, f"`{name}`"),)), schema)
+
+
+@for_each(
+    "zone, folders",
+    [
+        ("UTC", {"2013-03-31-00": 2, "2013-03-31-01": 2, "2013-10-26-23": 2, "2013-10-27-00": 2, "2013-10-27-01": 2}),
+        # Berlin's clocks go from 2 to 3, and from 3 back to 2, at 01:00 UTC
+        ("Europe/Berlin", {"2013-03-31-01": 2, "2013-03-31-03": 2, "2013-10-27-01": 2, "2013-10-27-02": 4}),
+        ("America/New_York", {"2013-03-30-20": 2, "2013-03-30-21": 2, "2013-10-26-19": 2, "2013-10-26-20": 2,
+                              "2013-10-26-21": 2}),
+        ("Asia/Kathmandu", {"2013-03-31-05": 1, "2013-03-31-06": 2, "2013-03-31-07": 1, "2013-10-27-04": 1,
+                            "2013-10-27-05": 2, "2013-10-27-06": 2, "2013-10-27-07": 1}),
+    ],
+)  # fmt: skip
+def test_hours_are_those_of_the_zones_clocks(tmp_path: Path, zone: str, folders: dict[str, int]) -> None:
+    march, october = 1364688000, 1382828400  # 2013-03-31T00:00Z, 2013-10-26T23:00Z
+    seconds = [march + n * 1800 for n in range(4)] + [october + n * 1800 for n in range(6)]
+    times = pa.array([second * 1_000_000 for second in seconds]).cast(pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"i": pa.array(range(10)), "timestamp": times})
+    hours = OutputFormat("parquet", "binary", "binary", parse_partitions(["hour"]), timezone=zone)
+    files = write_files(claim_unshared(tmp_path / "hours"), "unit", hours, [batch], batch.schema)
+    assert {file.name.split("/")[0].removeprefix("hour="): file.rows for file in files} == folders
+    days = OutputFormat("parquet", "binary", "binary", parse_partitions(["date(timestamp)"]), timezone="Asia/Tokyo")
+    assert write(tmp_path / "days", batch, days) == ["date=2013-03-31/unit.parquet", "date=2013-10-27/unit.parquet"]

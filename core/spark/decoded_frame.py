@@ -1,0 +1,122 @@
+"""The records of a replay as a DataFrame, decoded: those that fit, and those that are kept apart with a reason.
+
+    URL/replay=<plan>-<unit>/part-...    topic, partition, offset, timestamp, key, value, headers, reason
+
+Keys, values and headers are bytes as they are there, in JSON as base64. The folder of a unit is written whole, before
+the unit is done: if a unit is written again, so is its folder. Spark, pyarrow and DuckDB read the URL as one table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Observation
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
+
+from core.common.errors import UsageError
+from core.records.side_format import SideFormats
+from core.spark.data_source import PlogDataSource
+from core.spark.offset_range import OffsetRange
+from core.spark.replay_plan import ReplayPlan
+from core.spark.value_decoding import RAW, REASON, Decoding
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PLACE = ("topic", "partition", "offset")
+_MALFORMED = "_plog_malformed"
+_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
+_MISFIT = "the value does not fit the schema: Spark does not read it so"
+_OF_JSON = Decoding(SideFormats(key="none", value="json")).to_json()
+"""How values with a schema are decoded that no format is named for."""
+
+_KIND = re.compile("(parquet|json):(.*)", re.DOTALL)
+
+
+def read_records(
+    session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange], more: Sequence[str] = ()
+) -> DataFrame:
+    """Returns the plan's columns, and `more` of the source; `value` is a struct if there is a schema. With dead letters
+    also the column REASON: null for a good record. Raises UsageError for a schema that is none.
+    """
+    session.dataSource.register(PlogDataSource)
+    columns = dict.fromkeys((*plan.columns, *more, *([REASON] if plan.dead_letter else [])))
+    reader = session.read.format(PlogDataSource.name()).option("columns", ",".join(columns))
+    reader = reader.option("ranges", json.dumps([range_.to_json() for range_ in ranges]))
+    if not (plan.decoding or plan.schema):
+        return reader.load()
+    decoding = plan.decoding or _OF_JSON
+    if plan.schema:
+        decoding = decoding | {"fields": _struct_of(session, plan.schema).json()}
+    frame = reader.option("decoding", json.dumps(decoding)).load()
+    if not plan.schema or "value" not in frame.columns:
+        return frame
+    parsed = sql.from_json(sql.col("value"), f"{plan.schema}, {_MALFORMED} STRING", _PERMISSIVE)
+    if not plan.dead_letter:
+        parsed = sql.from_json(sql.col("value"), plan.schema, {"mode": "FAILFAST"})
+    frame = frame.withColumn("value", parsed)
+    if not plan.dead_letter:
+        return frame
+    misfit = sql.when(sql.col(f"value.{_MALFORMED}").isNotNull(), sql.lit(_MISFIT))
+    return frame.withColumn(REASON, sql.coalesce(sql.col(REASON), misfit)).withColumn(
+        "value", sql.col("value").dropFields(_MALFORMED)
+    )
+
+
+def _struct_of(session: SparkSession, schema: str) -> StructType:
+    """Returns the type of the fields. Raises UsageError for a schema that is none."""
+    try:
+        type_ = session.range(0).select(sql.from_json(sql.lit("{}"), schema).alias("v")).schema["v"].dataType
+    except PySparkException as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise UsageError(f"--schema {schema}: {reason}") from error
+    if not isinstance(type_, StructType):
+        raise UsageError(f"--schema {schema}: expected fields, such as 'id INT, name STRING'")
+    return type_
+
+
+def find_malformed(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> str:
+    """Says where the first value is that Spark does not read as the schema, or ""; reads the ranges once more."""
+    judged = replace(plan, dead_letter="-", decoding=(plan.decoding or _OF_JSON) | {"has_reasons": True})
+    frame = read_records(session, judged, ranges, _PLACE).where(sql.col(REASON).isNotNull())
+    for topic, partition, offset in frame.select(*_PLACE).limit(1).collect():
+        return f"{topic}-{partition}: the value of offset {offset}"
+    return ""
+
+
+def write_dead_letters(
+    session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange], unit: str
+) -> tuple[str, ...]:
+    """Writes the bad records of the ranges; returns what a receipt says of them in `left_out`, nothing if there are
+    none, or if the plan keeps none. Raises PySparkException if the job fails.
+    """
+    if not plan.dead_letter or not ranges:
+        return ()
+    kind, where = "parquet", plan.dead_letter
+    if named := _KIND.fullmatch(plan.dead_letter):
+        kind, where = named.groups()
+    observation = Observation()
+    frame = make_dead_frame(session, plan, ranges).observe(observation, sql.count(sql.lit(1)).alias("count"))
+    writer = frame.write.mode("overwrite").format(kind).option("ignoreNullFields", "false")
+    writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+    name = f"{plan.id[:8]}-{unit}"
+    writer.save(f"{where.rstrip('/')}/replay={name}")
+    count = int(observation.get["count"])
+    many = "a record does" if count == 1 else f"{count:,} records do"
+    return (f"{many} not decode, or not fit the schema: see {where}, replay={name}",) if count else ()
+
+
+def make_dead_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Returns the records of the ranges that `make_frame` leaves out, with the reason of each."""
+    frame = read_records(session, plan, ranges, ("value", *_PLACE, "timestamp", "headers", *RAW)).where(
+        sql.col(REASON).isNotNull()
+    )
+    bytes_ = [sql.col(name).alias(side) for name, side in RAW.items()]
+    frame = frame.where(sql.col(REASON).isNotNull())
+    return frame.select(*_PLACE, "timestamp", *bytes_, "headers", sql.col(REASON).alias("reason"))
