@@ -121,7 +121,8 @@ def _columns(schema: StructType, types: Mapping[str, str]) -> tuple[str, ...]:
 
 class PlogReader(DataSourceReader):
     """Reads batches and streams. It has no `pushFilters`, on purpose: Spark keeps one reader and its partitions for all
-    scans of a DataFrame, so a condition of one scan would drop rows of another. Options restrict what is read.
+    scans of a DataFrame, so a condition of one scan would drop rows of another. Options restrict what is read, and
+    `between`.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from core.pipeline.spark_replay_plan import make_plan
 from core.pipeline.spark_replay_request import ReplayRequest
 from core.spark.decoded_frame import find_malformed, make_dead_frame, write_dead_letters
 from core.spark.replay_job import make_frame
+from plog.spark import between
 from tests.support.logs import append, make_batch, open_log
 from tests.support.schema_registry import SchemaRegistryServer
 
@@ -162,3 +163,17 @@ def test_text_of_keys_and_values_by_the_source(spark: SparkSession, tmp_path: Pa
     frame = reader.option("keyFormat", "string").option("badValues", "reason").load()
     found = [(row.key, row.value, row._plog_reason) for row in frame.orderBy("offset").collect()]
     assert found == [("k", "7", None), ("k", None, "the value is no long: 7 bytes, expected 8")]
+
+
+def test_a_part_is_what_a_condition_gives_and_can_be_asked_twice(spark: SparkSession, tmp_path: Path) -> None:
+    data = log_of(tmp_path, *(b"%d" % n for n in range(48)))
+    whole = spark.read.format("plog").option("path", str(data)).option("subscribe", "t").load()
+    two, four = "2013-10-27T02:00:00Z", datetime(2013, 10, 27, 4, tzinfo=UTC)
+    part = between(spark, "t", two, four, path=str(data))
+    expected = [
+        r.offset for r in whole.where("timestamp >= '2013-10-27 02:00' and timestamp < '2013-10-27 04:00'").collect()
+    ]
+    assert sorted(r.offset for r in part.collect()) == sorted(expected) == [4, 5, 6, 7]
+    other = between(spark, "t", 6, {0: 9}, path=str(data))
+    assert sorted(r.offset for r in part.union(other).collect()) == [4, 5, 6, 6, 7, 7, 8]
+    assert (part.count(), part.where("offset = 4").count(), part.join(other, "offset").count()) == (4, 1, 2)
