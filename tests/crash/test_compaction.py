@@ -24,6 +24,8 @@ from tests.support.disk import RecordingFileSystem, crash_states
 from tests.support.logs import NOW, open_log
 
 SEEDS = int(os.environ.get("PLOG_COMPACTION_SEEDS", "1"))
+STEP = int(os.environ.get("PLOG_CRASH_STEP", "3"))
+"""After how many operations of the disk the power fails; `scripts/torture --power-cuts` tries each."""
 LIMITS = {"segment_bytes": 2500, "index_interval_bytes": 300}
 
 Content = list[tuple[int, list[Record]]]
@@ -59,7 +61,7 @@ def swap_as_broker(log: PartitionLog, filesystem: FileSystem) -> Iterator[Conten
 
 
 @pytest.mark.parametrize("swap", [swap_as_offline, swap_as_broker])
-@pytest.mark.parametrize("every", [pytest.param(8, marks=pytest.mark.first), 1], ids=["few", "all"])
+@pytest.mark.parametrize("every", [pytest.param(8, marks=pytest.mark.first), STEP], ids=["few", "many"])
 def test_a_power_cut_leaves_the_old_log_or_the_new_one(swap: Swap, every: int, scratch: Path) -> None:
     """After one of `every` operations of the disk."""
     for seed in range(SEEDS):

@@ -22,7 +22,7 @@ from core.records.record import Record
 from tests.support.logs import NOW, PARTITION, append, iter_batches, make_batch, open_log
 from tests.support.manual_clock import ManualClock
 
-STEP = int(os.environ.get("PLOG_EVERY_BYTE_STEP", "7"))
+STEP = int(os.environ.get("PLOG_EVERY_BYTE_STEP", "17"))
 """`scripts/torture --every-byte` leaves none out."""
 
 UNDETECTABLE_HEADER_BYTES = {*range(8), *range(12, 16)}

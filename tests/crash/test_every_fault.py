@@ -27,6 +27,8 @@ from tests.support.logs import NOW, PARTITION, make_batch, make_marker, open_log
 LIMITS = {"segment_bytes": 400, "index_interval_bytes": 100, "cleanup_policy": ("compact",)}
 
 TRANSACTIONAL_ID = 7
+STEP = int(os.environ.get("PLOG_EVERY_FAULT_STEP", "3"))
+"""Which calls fail; `scripts/torture --every-byte` has each fail."""
 
 
 class FaultyDisk(FailingDisk):
@@ -248,11 +250,11 @@ def live(life: Life) -> None:
 @pytest.mark.parametrize(
     ("code", "window", "is_short", "step", "writes_ahead"),
     [
-        (errno.EIO, 1, False, 1, False),
+        (errno.EIO, 1, False, STEP, False),
         pytest.param(errno.EIO, 4, False, 9, False, marks=pytest.mark.first),
         (errno.ENOSPC, 2, False, 9, False),
         (errno.EIO, 1, True, 9, False),
-        (errno.EIO, 1, False, 2, True),
+        (errno.EIO, 1, False, STEP + 1, True),
         pytest.param(errno.ENOSPC, 3, False, 9, True, marks=pytest.mark.first),
         (errno.EIO, 1, True, 9, True),
     ],

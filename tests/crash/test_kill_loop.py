@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash.chaos.chaos import Chaos
 
-KILLS = int(os.environ.get("PLOG_KILLS", "10"))
+KILLS = int(os.environ.get("PLOG_KILLS", "6"))
 CLIENTS = ("producer", "plain", "reader", "teller")
 
 

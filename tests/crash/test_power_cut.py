@@ -19,8 +19,9 @@ SAMPLES = int(os.environ.get("PLOG_CRASH_SAMPLES", "2"))
 
 SUBSETS_UP_TO = int(os.environ.get("PLOG_CRASH_SUBSETS", "2"))
 FIRST = pytest.mark.first
-EVERY = pytest.mark.parametrize("every", [pytest.param(9, marks=FIRST), 1], ids=["few", "all"])
-"""After how many operations of the disk one is looked at."""
+STEP = int(os.environ.get("PLOG_CRASH_STEP", "3"))
+EVERY = pytest.mark.parametrize("every", [pytest.param(9, marks=FIRST), STEP], ids=["few", "many"])
+"""After how many operations of the disk one is looked at; `scripts/torture --power-cuts` looks at each."""
 
 
 def check_kills(life: Scenario, scratch: Path, *, every: int = 1) -> None:

@@ -27,6 +27,8 @@ from tests.support.logs import append, append_marker, make_batch, open_log
 from tests.support.server import call_plog
 
 FIRST = pytest.mark.first
+EIO_STEP = int(os.environ.get("PLOG_EVERY_FAULT_STEP", "3"))
+"""Which operations fail, where a kill stops each; `scripts/torture --every-byte` has each fail, too."""
 Tree = dict[str, bytes | None]
 
 
@@ -146,7 +148,7 @@ def at_every_operation(
         if digest not in seen:
             seen.add(digest)
             check(left, original, scratch, *mode)
-        at += 1
+        at += EIO_STEP if code else 1
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -49,6 +49,15 @@ def topic(request: pytest.FixtureRequest) -> str:
     return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
+_SMALL_PLANS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""No Java is made and compiled for each of a thousand plans. Jobs in processes of their own have Spark's defaults."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One for all tests of a process, with Spark's own Kafka connector where that can be had."""
@@ -61,7 +70,8 @@ def spark() -> Iterator[SparkSession]:
         use_connector()
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
     with spark_session(SparkSettings("local[2]"), scratch) as session:
-        session.conf.set("spark.sql.shuffle.partitions", "2")
+        for name, value in _SMALL_PLANS.items():
+            session.conf.set(name, value)
         register(session)
         yield session
     shutil.rmtree(scratch, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -31,7 +32,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
-PARTITIONS = 12
+PARTITIONS = int(os.environ.get("PLOG_CLEANED_PARTITIONS", "6"))
 RETENTION_MS = {"kept": 3_600_000, "gone": 0, "plain": 3_600_000}
 """delete.retention.ms of each topic. In `plain` nobody writes transactions, and nothing is compressed."""
 
@@ -155,8 +156,8 @@ def test_kafkas_cleaner_and_plogs_leave_the_same(tmp_path: Path) -> None:
             met += what_is_in(root / str(tp))
             assert_same(before / str(tp), root / str(tp), is_compressed=is_compressed(tp))
         checkpoints = expected
-    assert all(met[what] > 20 for what in ("empty", "partial", "horizon", "marker", "aborted")), met
-    assert met["many plain"] > 20, met
+    assert all(met[what] > 10 for what in ("empty", "partial", "horizon", "marker", "aborted")), met
+    assert met["many plain"] > 10, met
     assert_kafka_serves(before)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
-CASES = int(os.environ.get("PLOG_SPARK_DIFFERENTIAL", "40"))
+CASES = int(os.environ.get("PLOG_SPARK_DIFFERENTIAL", "20"))
 SEED = int(os.environ.get("PLOG_SPARK_SEED", "1"))
 PARTS = max(CASES // 30, 1)
 THREADS = 3
@@ -103,26 +103,6 @@ def contents(server: Server) -> Contents:
     return Contents({tp: (starts[tp], ends[tp]) for tp in partitions}, sorted(time for time in times if time >= 0))
 
 
-@pytest.fixture(scope="module")
-def quick(spark: SparkSession) -> Iterator[SparkSession]:
-    """The same session, where plans are small, and no Java is made and compiled for each."""
-    settings = {
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, old in before.items():
-        if old is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, old)
-
-
 @dataclass(frozen=True, slots=True)
 class Refused:
     """What a reader said instead of rows; any two are equal."""
@@ -149,7 +129,7 @@ PATIENCE = {"kafkaConsumer.pollTimeoutMs": "300", "fetchOffset.numRetries": "1",
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_random_readings(quick: SparkSession, server: Server, contents: Contents, part: int) -> None:
+def test_random_readings(spark: SparkSession, server: Server, contents: Contents, part: int) -> None:
     """Each by the connector, and by plog from the servers or from the files."""
     random = Random(f"{SEED} {part}")
     servers, files = {"kafka.bootstrap.servers": server.address}, {"path": str(server.data_dir)}
@@ -162,7 +142,7 @@ def test_random_readings(quick: SparkSession, server: Server, contents: Contents
         options, query, place = case
 
         def ask(name: str, place: dict[str, str], patience: dict[str, str] = PATIENCE) -> Any:
-            return query.ask(quick.read.format(name).options(**place, **patience, **options).load())
+            return query.ask(spark.read.format(name).options(**place, **patience, **options).load())
 
         theirs = answer(lambda: ask("kafka", servers))
         if isinstance(theirs, Refused) and "Cannot fetch record" in theirs.said:  # the machine stood still
@@ -177,7 +157,7 @@ def test_random_readings(quick: SparkSession, server: Server, contents: Contents
             if theirs != ours and not is_named(options, query, theirs, ours):
                 differing.append(f"{place | options}, {query.text}: {cut(theirs)}, and plog: {cut(ours)}")
     assert not differing, "\n".join(differing)
-    assert CASES < 40 or min(kinds[kind] for kind in ("refused", "rows", "nothing")) > CASES // PARTS // 20, kinds
+    assert CASES < 20 or min(kinds[kind] for kind in ("refused", "rows", "nothing")) > CASES // PARTS // 20, kinds
 
 
 def is_named(options: dict[str, str], query: Query, theirs: Any, ours: Any) -> bool:

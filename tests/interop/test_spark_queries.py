@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.java
 
-PAIRS = int(os.environ.get("PLOG_SPARK_PAIRS", "3"))
+PAIRS = int(os.environ.get("PLOG_SPARK_PAIRS", "2"))
 SEED = int(os.environ.get("PLOG_SPARK_SEED", "1"))
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
