@@ -248,11 +248,17 @@ def _commit(
 # --- the plan
 
 
+def _say_columns(plan: ReplayPlan) -> None:
+    if plan.schema and plan.request.get("schema") != plan.schema:
+        say(f"columns of the values: {plan.schema}")
+
+
 def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
     from cli.progress import Progress, size_text
     from core.forensics.gap_ledger import LOSING_REASONS
     from core.spark.replay import find_gaps
 
+    _say_columns(plan)
     progress = Progress("looked through", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
     rows: dict[str, dict[str, Any]] = {}
     for range_ in plan.ranges:
@@ -304,6 +310,7 @@ def _run(replay: Replay, plan: ReplayPlan, settings: SparkSettings, *, is_delta:
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
     if todo:
+        _say_columns(plan)
         say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
         ensure_source_is_the_same(plan, todo)
         try:

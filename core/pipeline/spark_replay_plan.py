@@ -36,7 +36,7 @@ def make_plan(request: ReplayRequest, session: Session, range_bytes: int, access
     schema = request.schema
     decoding: dict[str, Any] = {}
     if request.decodes:
-        schema, decoding = _find_schema(request, session, ranges, access)
+        schema, decoding = _find_schema(request, ranges, access)
         if request.schema and "value" not in columns:
             raise UsageError("--columns leaves out value, which --value-format makes into columns")
     codec = request.compression or ("none" if kind in ("json", "csv") else "zstd")
@@ -92,21 +92,15 @@ def _find_ranges(request: ReplayRequest, session: Session, range_bytes: int, acc
         return plan_ranges(source, options, starts, ends)
 
 
-def _find_schema(
-    request: ReplayRequest, session: Session, ranges: Sequence[OffsetRange], access: str
-) -> tuple[str, dict[str, Any]]:
-    """Returns the columns of the values, and how keys and values are decoded; says what was derived."""
+def _find_schema(request: ReplayRequest, ranges: Sequence[OffsetRange], access: str) -> tuple[str, dict[str, Any]]:
+    """Returns the columns of the values, and how keys and values are decoded."""
     from core.spark.value_decoding import Decoding, ensure_no_password
     from core.spark.value_schema import derive_schema
 
     ensure_no_password(request.schema_registry, "--schema-registry")
-    found = derive_schema(
-        Decoding(request.formats, access, has_reasons=bool(request.dead_letter)), ranges, given=request.schema
-    )
-    if found.schema and not request.schema:
-        of = f" of a sample of {found.values:,} values" if found.values else ""
-        session.frontend.say(f"columns{of}: {found.schema}")
-    return found.schema, found.decoding.to_json()
+    decoding = Decoding(request.formats, access, has_reasons=bool(request.dead_letter))
+    schema, decoding = derive_schema(decoding, ranges, given=request.schema)
+    return schema, decoding.to_json()
 
 
 def find_target(request: ReplayRequest, session: Session) -> str:

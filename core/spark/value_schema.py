@@ -19,9 +19,9 @@ records of parts of the log that are spread over all of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -96,19 +96,12 @@ _MOST_VALUES = 200
 """Of each end of a part of the log."""
 
 
-class Derived(NamedTuple):
-    """`schema`: the columns in Spark's words, "" if values have none. `values`: how many the sample had."""
-
-    decoding: Decoding
-    schema: str = ""
-    values: int = 0
-
-
-def derive_schema(decoding: Decoding, ranges: Sequence[OffsetRange], *, given: str = "") -> Derived:
-    """Finds the columns of the values, unless they are `given`, and packs the schemas that they name. Raises what
-    `ValueDecoder` and `read_columns` raise, and UsageError for values of JSON that have no fields.
+def derive_schema(decoding: Decoding, ranges: Sequence[OffsetRange], *, given: str = "") -> tuple[str, Decoding]:
+    """Returns the columns of the values in Spark's words, `given` or derived, "" if there are none; and the decoding
+    with the schemas that the values name. Raises what `ValueDecoder` and `read_columns` raise, and UsageError for
+    values of JSON that have no fields, and if none decodes.
     """
-    formats, count = decoding.formats, 0
+    formats = decoding.formats
     type_: Type = VOID
     format_ = formats.find("value")
     decoding = decoding.with_named_schemas()
@@ -116,25 +109,32 @@ def derive_schema(decoding: Decoding, ranges: Sequence[OffsetRange], *, given: s
         type_ = type_of_schema(decoding.packed["value"])
     elif format_ in (SideFormat.registry, *_JSON_FORMATS) and not (given and format_ is not SideFormat.registry):
         decoder = ValueDecoder(replace(decoding, has_reasons=True, is_exact=True))
-        texts = list(_sample(decoder, ranges))
-        count = len(texts)
+        texts, problem = _sample(decoder, ranges)
+        if problem and not texts:
+            raise UsageError(
+                f"--value-format {format_}: no value of a sample decodes: {problem}",
+                hint="--value-format binary writes the bytes as they are",
+            )
         if decoder.registry is not None:
             known = decoder.registry.pack_known()
             decoding = replace(decoding, packed={**decoding.packed, "registry": known})
             type_ = merged(map(type_of_schema, known.values()))
         else:
             type_ = merged(type_of_json(read_json(text)) for text in texts)
-            if count and not isinstance(type_, dict):
+            if texts and not isinstance(type_, dict):
                 raise UsageError(
                     f"--value-format {format_}: the values have no fields in common that could become columns",
                     hint="--value-format string writes them as they are; --schema names fields",
                 )
     is_plain = formats.schema_json is not SchemaJson.tagged
     derived = ddl(type_) if isinstance(type_, dict) and type_ and is_plain else ""
-    return Derived(replace(decoding, is_exact=not given and bool(derived)), given or derived, count)
+    return given or derived, replace(decoding, is_exact=not given and bool(derived))
 
 
-def _sample(decoder: ValueDecoder, ranges: Sequence[OffsetRange]) -> Iterator[str]:
+def _sample(decoder: ValueDecoder, ranges: Sequence[OffsetRange]) -> tuple[list[str], str]:
+    """Returns the values that decode, and the place and the reason of the first that does not, or ""."""
+    texts: list[str] = []
+    problem = ""
     count = min(len(ranges), _MOST_RANGES)
     for number in sorted({round(n * (len(ranges) - 1) / max(count - 1, 1)) for n in range(count)}):
         records = next(read_columns(ranges[number]), None)
@@ -142,8 +142,12 @@ def _sample(decoder: ValueDecoder, ranges: Sequence[OffsetRange]) -> Iterator[st
             continue
         rows = np.arange(len(records))
         some = records.select((rows < _MOST_VALUES) | (rows >= len(records) - _MOST_VALUES))
-        texts = decoder.columns(ranges[number].topic_partition, some, ["value", REASON])["value"]
-        yield from filter(None, texts.to_pylist())
+        partition = ranges[number].topic_partition
+        found = decoder.columns(partition, some, ["value", REASON])
+        texts += filter(None, found["value"].to_pylist())
+        for row, reason in enumerate(found[REASON].to_pylist()):
+            problem = problem or (f"{partition} offset {some.offsets[row]}: {reason}" if reason else "")
+    return texts, problem
 
 
 # --- of JSON

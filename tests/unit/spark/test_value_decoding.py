@@ -14,9 +14,11 @@ from core.records.columns import decode_whole_batches
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
+from core.spark.offset_range import OffsetRange
 from core.spark.source_options import SourceOptions
 from core.spark.value_decoding import REASON, Decoding, ValueDecoder
-from core.spark.value_schema import ddl, merged, type_of_json, type_of_schema
+from core.spark.value_schema import ddl, derive_schema, merged, type_of_json, type_of_schema
+from tests.support.logs import append, make_batch, open_log
 from tests.support.schema_registry import SchemaRegistryServer
 
 pytestmark = pytest.mark.longer
@@ -282,3 +284,44 @@ def test_the_password_of_the_registry_is_read_where_the_task_runs(
 def test_options_that_do_not_fit(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         options_of(**options)
+
+
+# --- the columns of a sample
+
+
+def ranges_of(directory: Path, *values: bytes) -> list[OffsetRange]:
+    """Each value is a range, in a batch of its own."""
+    log = open_log(directory / "t-0")
+    for value in values:
+        append(log, make_batch(value))
+    log.close()
+    return [OffsetRange("t", 0, n, n + 1, 1, directory=str(directory / "t-0")) for n in range(len(values))]
+
+
+def test_a_sample_is_of_the_first_and_the_last_of_many_ranges(tmp_path: Path) -> None:
+    texts = [b'{"id":%d}' % n for n in range(300)]
+    ranges = ranges_of(tmp_path, b'{"first":1}', b"bad", *texts, b'{"last":true}')
+    schema, decoding = derive_schema(options_of(valueFormat="json"), ranges)
+    assert (schema, decoding.is_exact) == ("`first` BIGINT, `id` BIGINT, `last` BOOLEAN", True)
+    assert derive_schema(options_of(valueFormat="json"), ranges, given="id INT")[0] == "id INT"
+    assert derive_schema(options_of(valueFormat="json"), [])[0] == ""
+
+
+def test_a_wrong_format_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    ranges = ranges_of(tmp_path, b"plain", b"[1]")
+    with pytest.raises(UsageError, match="no value of a sample decodes: t-0 offset 0: the value is no msgpack"):
+        derive_schema(options_of(valueFormat="msgpack"), ranges[:1])
+    with pytest.raises(UsageError, match="the values have no fields in common that could become columns"):
+        derive_schema(options_of(valueFormat="json"), ranges)
+    with SchemaRegistryServer() as server:
+        decoding = options_of(valueFormat="registry", schemaRegistry=server.url)
+        with pytest.raises(UsageError, match="t-0 offset 0: the value names no schema: it begins with 70 6c 61 69 6e"):
+            derive_schema(decoding, ranges)
+
+
+def test_tagged_json_makes_no_columns(tmp_path: Path) -> None:
+    (tmp_path / "w.avsc").write_text(json.dumps(WALLET))
+    decoding = options_of(valueFormat="avro", valueSchema=str(tmp_path / "w.avsc"), schemaJson="tagged")
+    schema, decoding = derive_schema(decoding, [])
+    assert (schema, decoding.is_exact) == ("", False)
+    assert decoded(decoding, b"\x06EUR\x02\x02x") == ['{"CurrencyCode": "EUR", "ExpiresOn": {"string": "x"}}']
