@@ -143,12 +143,16 @@ class ReplayReport:
         names = "plan_id", "ranges", "records", "files", "bytes", "left_out", "seconds", "exit_reason", "error"
         self._fields: dict[str, Any] = {"target": target, **dict.fromkeys(names)}
 
-    def add_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Takes the figures of a whole replay into files."""
-        files = manifest["files"]
-        self._fields |= {"records": manifest["records"], "files": len(files), "bytes": sum(f["bytes"] for f in files)}
-        texts = dict.fromkeys(text for of_unit in manifest.get("left_out", {}).values() for text in of_unit)
-        self.add(manifest["id"], len(manifest["ranges"]), list(texts))
+    def add_receipts(self, plan_id: str, ranges: int, receipts: Sequence[Receipt]) -> None:
+        """Takes the figures of a whole replay into files; None for what a receipt does not say."""
+        files = [file for receipt in receipts for file in receipt.files]
+        records, sizes = [receipt.records for receipt in receipts], [file.size_bytes for file in files]
+        self._fields |= {
+            "records": sum(records) if min(records, default=0) >= 0 else None,
+            "files": len(files),
+            "bytes": sum(sizes) if min(sizes, default=0) >= 0 else None,
+        }
+        self.add(plan_id, ranges, list(dict.fromkeys(text for receipt in receipts for text in receipt.left_out)))
 
     def add(self, plan_id: str, ranges: int, left_out: Sequence[str]) -> None:
         self._fields |= {"plan_id": plan_id, "ranges": ranges, "left_out": list(left_out)}

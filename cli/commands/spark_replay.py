@@ -135,7 +135,9 @@ def spark_replay(
                 is_whole = _replay_to_folder(
                     request, make, settings, group=commit_group, session=session, take_over=take_over
                 )
-                report.add_manifest(Replay(Path(request.where)).manifest())
+                replay = Replay(Path(request.where))
+                if (done := replay.plan) is not None:
+                    report.add_receipts(done.id, len(done.ranges), replay.receipts(done))
     if not is_whole:
         raise typer.Exit(1)
 

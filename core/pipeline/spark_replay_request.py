@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
@@ -28,17 +27,14 @@ from core.records.side_format import (
 if TYPE_CHECKING:
     from core.spark.partition_expression import Partition
 
-FILE_KINDS = ("parquet", "json", "csv", "orc", "delta")
+FILE_KINDS = ("parquet", "json", "csv", "delta")
 KINDS = (*FILE_KINDS, "topic")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*", re.DOTALL)
 _SINCE = (
     "bad_timestamps", "compression", "file_size", "schema_registry", "schema_context", "value_schema", "key_schema",
     "schema_json", "dead_letter", "timezone",
 )  # fmt: skip
 """Options that plans of earlier releases don't have: plans without them go on."""
-_OF_THE_RUN = ("single_writer",)
-"""Options that say nothing about the output."""
 
 _OF_COLUMNS = (
     SideFormat.registry, SideFormat.avro, SideFormat.protobuf, SideFormat.jsonschema, SideFormat.json,
@@ -59,10 +55,7 @@ class ReplayRequest:
     topics: Annotated[Sequence[str], Argument("The topics to replay.", metavar="TOPIC...")] = ()
     to: Annotated[
         str | None,
-        Option(
-            "Where to write: parquet:DIR, json:DIR, csv:DIR, orc:DIR, delta:DIR or topic:NAME; DIR may be a URL.",
-            metavar="KIND:WHERE",
-        ),
+        Option("Where to write: parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME.", metavar="KIND:WHERE"),
     ] = None
     source: str = ""
     from_: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "beginning"
@@ -72,23 +65,20 @@ class ReplayRequest:
     partition_by: Annotated[
         Sequence[str],
         Option(
-            "Write folders: by day, hour, COLUMN, date(timestamp), value.FIELD or NAME=EXPRESSION; may be repeated.",
+            "Write folders: by day, hour, COLUMN, date(timestamp) or NAME=COLUMN; may be repeated.",
             metavar="WHAT",
         ),
     ] = ()
     compression: Annotated[
         str,
         Option(
-            "How files are compressed: zstd, snappy, gzip, lz4 or none. Default: zstd; none for json and csv.",
+            "How Parquet files are compressed: zstd, snappy, gzip, lz4 or none. Default: zstd.",
             metavar="CODEC",
         ),
     ] = ""
     file_size: Annotated[
         str, Option("About how large a file may become, as 256M. Default: one file a task.", metavar="BYTES")
     ] = ""
-    single_writer: Annotated[
-        bool, Option("Write to a store that can't keep two replays apart: no other one runs there.")
-    ] = False
     columns: Annotated[str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")] = ""
     key_format: Annotated[
         str, Option("How keys are written: binary, or as text of a format of plog consume.", metavar="FORMAT")
@@ -145,10 +135,6 @@ class ReplayRequest:
         return (self.to or "").partition(":")[2]
 
     @property
-    def is_url(self) -> bool:
-        return _URL.fullmatch(self.where) is not None
-
-    @property
     def partitions(self) -> tuple[Partition, ...]:
         """Raises what `parse_partitions` raises."""
         from core.spark.partition_expression import parse_partitions
@@ -159,12 +145,6 @@ class ReplayRequest:
     def file_size_bytes(self) -> int:
         """Returns 0 for no limit. Raises UsageError."""
         return parse_size(self.file_size, "--file-size") if self.file_size else 0
-
-    @property
-    def by_spark(self) -> bool:
-        """Whether Spark's writer does it: all but records as they are, as Parquet in folders that every node sees."""
-        is_own = self.kind in ("parquet", "delta") and not (self.is_url or self.decodes or self.transform)
-        return self.kind != "topic" and not (is_own and all(one.is_simple for one in self.partitions))
 
     @property
     def formats(self) -> SideFormats:
@@ -217,7 +197,7 @@ class ReplayRequest:
         if not self.needs_registry:
             fields["schema_registry"] = None  # the environment's, for other commands
         defaults = {field.name: field.default for field in dataclass_fields(self)}
-        left_out = [*_OF_THE_RUN, *(name for name in _SINCE if fields[name] == defaults[name])]
+        left_out = [name for name in _SINCE if fields[name] == defaults[name]]
         return {name: value for name, value in fields.items() if name not in left_out}
 
     def ensure_sensible(self) -> None:
@@ -225,12 +205,16 @@ class ReplayRequest:
         if self.kind not in KINDS or not self.where:
             expected = f"{', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
             raise UsageError(f"--to {self.to}: expected {expected}" if self.to else f"name a target: --to {expected}")
-        texts_compressed = self.compression not in ("", "none") and self.kind in ("json", "csv")
-        if self.is_url or self.kind == "orc" or texts_compressed or not all(one.is_simple for one in self.partitions):
-            raise UsageError(
-                f"--to {self.to}: URLs, orc, compressed texts and expressions of folders are not written yet",
-                hint="expected parquet, json, csv or delta, and a folder that every node sees",
-            )
+        if "://" in self.where:
+            raise UsageError(f"--to {self.to}: expected a folder that every node sees, not a URL")
+        if self.compression not in ("", "none") and self.kind in ("json", "csv"):
+            raise UsageError(f"--compression {self.compression}: {self.kind} files are not compressed")
+        for one in self.partitions:
+            if not one.is_simple:
+                raise UsageError(
+                    f"--partition-by {one}: expected day, hour, date(timestamp), a column or NAME=COLUMN",
+                    hint="--transform may add a column to name folders by",
+                )
         for side in ("key", "value"):
             self.formats.find(side)
         if self.decodes:
@@ -255,7 +239,6 @@ RULES = (
     excludes("latest_per_key", "from_group", "--latest-per-key is of the whole topic: not with --from-group"),
     excludes("kind=topic", "partition_by columns schema transform key_format=base64 value_format=base64 compression "
              "file_size decodes", "a topic gets records as they are: no columns, formats or --transform"),
-    needs("single_writer", "by_spark", "--single-writer is of stores: a folder that every node sees has a lock"),
 )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def _parse(text: str) -> Partition:
     named = _NAMED.fullmatch(text)
     name, expression = (named[1].strip("`"), named[2].strip()) if named else ("", text)
     if not expression:
-        raise UsageError(f"--partition-by {text}: expected day, hour, COLUMN, date(timestamp) or NAME=EXPRESSION")
+        raise UsageError(f"--partition-by {text}: expected day, hour, COLUMN, date(timestamp) or NAME=COLUMN")
     if _DATE.fullmatch(expression):
         return Partition(name or "date", DATE)
     if _COLUMN.fullmatch(expression):

@@ -147,7 +147,6 @@ REPLAY = {
         "--to topic:u --value-format base64", "--to topic:u --compression gzip", "--to topic:u --file-size 1M",
         "--to topic:u --value-format avro --value-schema a.avsc", "--to topic:u --key-format long",
     ],
-    "--single-writer is of stores: a folder that every node sees has a lock": ["--to parquet:d --single-writer"],
 }  # fmt: skip
 
 
