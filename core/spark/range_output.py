@@ -31,6 +31,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -110,7 +111,9 @@ class WrittenFile:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> WrittenFile:
-        return cls(fields["name"], fields["rows"], fields["sha256"], fields.get("bytes", -1))
+        """Raises KeyError, and ValueError for a field of another type."""
+        named = {"name": fields["name"], "rows": fields["rows"], "digest": fields["sha256"]}
+        return msgspec.convert({**named, "size_bytes": fields.get("bytes", -1)}, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +133,9 @@ class Receipt:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Receipt:
-        files = tuple(map(WrittenFile.from_json, fields["files"]))
-        gaps = tuple((g[0], g[1], g[2], g[3]) for g in fields["gaps"])
-        return cls(fields["unit"], files, fields["records"], gaps, tuple(fields.get("left_out", ())))
+        """Raises KeyError, and ValueError for a field of another type."""
+        files = [asdict(WrittenFile.from_json(file)) for file in fields["files"]]
+        return msgspec.convert(fields | {"files": files, "gaps": fields["gaps"]}, cls)
 
 
 def make_state(directory: Path, filesystem: FileSystem | None = None) -> None:

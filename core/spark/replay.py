@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -268,6 +269,7 @@ class Replay:
         def parse(fields: dict[str, Any]) -> dict[str, Any]:
             for file in fields["files"]:
                 WrittenFile.from_json(file)
+            msgspec.convert(fields.get("left_out", {}), dict[str, list[str]])
             plan_of_manifest(fields)
             return fields
 
@@ -290,7 +292,10 @@ class Replay:
     def _groups(self) -> dict[str, dict[TopicPartition, CommitNote]]:
         def parse(groups: dict[str, Any]) -> dict[str, dict[TopicPartition, CommitNote]]:
             return {
-                group: {TopicPartition(topic, number): CommitNote(**fields) for topic, number, fields in notes}
+                group: {
+                    msgspec.convert((topic, number), TopicPartition): msgspec.convert(fields, CommitNote)
+                    for topic, number, fields in notes
+                }
                 for group, notes in groups.items()
             }
 

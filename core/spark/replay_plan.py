@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from core.common.errors import AccessError, PlogError
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.files.checkpoint_file import read_partition_metadata
@@ -74,7 +76,7 @@ class ReplayPlan:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ReplayPlan:
-        """Raises PlogError for a plan of another version, and KeyError or TypeError for JSON that is no plan."""
+        """Raises PlogError for a plan of another version; KeyError, TypeError, ValueError for JSON that is none."""
         given = dict(fields)
         version = given.pop("version")
         is_own = version == _FOLDERS_IN_A_WORD and not given["schema"] and not given["transform"]
@@ -90,7 +92,7 @@ class ReplayPlan:
         partitions = tuple(Partition(*fields) for fields in given["output"]["partition_by"])
         given["output"] = OutputFormat(**given["output"] | {"partition_by": partitions})
         given["columns"] = tuple(given["columns"])
-        return cls(**given)
+        return msgspec.convert(asdict(cls(**given)), cls)
 
 
 def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:

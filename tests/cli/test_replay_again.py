@@ -24,6 +24,7 @@ from core.spark.offset_range import OffsetRange
 from core.spark.replay import Replay, write_range
 from core.spark.replay_plan import ReplayPlan
 from tests.crash.test_replay_faults import run_here
+from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.server import call_plog
 
@@ -334,3 +335,53 @@ def test_state_that_is_damaged_is_named(data: Path, out: Path, name: str) -> Non
         told = done.stderr.decode()
         assert done.returncode == (0 if name == "manifest.json" else 3), told
         assert f"error: {path} is damaged: " in told or name == "manifest.json"
+
+
+@for_each(
+    "place, value",
+    [
+        (("left_out",), []),
+        (("left_out",), None),
+        (("left_out",), {"a": 7}),
+        (("files", 0, "name"), 7),
+        (("files", 0, "rows"), "3"),
+        (("files", 0, "bytes"), "3"),
+        (("files", 0, "sha256"), None),
+        (("files", 0), None),
+        (("ranges",), None),
+        (("ranges", 0, "start_offset"), "0"),
+        (("ranges", 0, "directory"), 7),
+        (("output", "kind"), None),
+        (("output", "partition_by"), 5),
+        (("columns",), [7]),
+        (("id",), None),
+    ],
+)
+def test_a_manifest_with_a_field_of_another_type_is_damaged(
+    data: Path, out: Path, place: tuple[str | int, ...], value: object
+) -> None:
+    replay(data, out)
+    path = out / "_plog" / "manifest.json"
+    good = path.read_bytes()
+    fields = json.loads(good)
+    at: Any = fields
+    for step in place[:-1]:
+        at = at[step]
+    at[place[-1]] = value
+    path.write_text(json.dumps(fields))
+    done = call_plog("spark-replay", "--verify", str(out))
+    assert done.returncode == 3, done.stderr
+    assert f"error: {path} is damaged: ".encode() in done.stderr
+    assert b"hint: remove it, and the replay's command writes it again" in done.stderr
+    assert "is done already" in replay(data, out)
+    path.write_bytes(good)
+
+
+@for_each("field", ["records", "gaps", "left_out", "files"])
+def test_a_receipt_with_a_field_of_another_type_is_damaged(data: Path, out: Path, field: str) -> None:
+    replay(data, out)
+    path = receipts(out)[0]
+    good = path.read_bytes()
+    path.write_text(json.dumps(json.loads(good) | {field: "x"}))
+    assert f"error: {path} is damaged: " in replay(data, out, code=3)
+    path.write_bytes(good)
