@@ -221,7 +221,8 @@ def json_strings(texts: ByteStrings) -> ByteStrings:
     """Returns `encode_bytes` of each; all at once if the bytes are UTF-8 without control characters."""
     joined = bytes(join_parts((b"\n", texts, b"\n"), len(texts))[0])
     try:
-        joined.isascii() or joined.decode()  # a newline after each: none of them ends within a character
+        if not joined.isascii():
+            joined.decode()  # a newline after each: none of them ends within a character
     except UnicodeDecodeError:
         return ByteStrings.of_list(encode_bytes(text).encode() for text in texts.to_pylist())
     if np.count_nonzero(np.frombuffer(joined, np.uint8) < ord(" ")) > 2 * len(texts):

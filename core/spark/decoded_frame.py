@@ -57,12 +57,10 @@ def read_records(
     frame = reader.option("decoding", json.dumps(decoding)).load()
     if not plan.schema or "value" not in frame.columns:
         return frame
+    if not plan.dead_letter:
+        return frame.withColumn("value", sql.from_json(sql.col("value"), plan.schema, {"mode": "FAILFAST"}))
     parsed = sql.from_json(sql.col("value"), f"{plan.schema}, {_MALFORMED} STRING", _PERMISSIVE)
-    if not plan.dead_letter:
-        parsed = sql.from_json(sql.col("value"), plan.schema, {"mode": "FAILFAST"})
     frame = frame.withColumn("value", parsed)
-    if not plan.dead_letter:
-        return frame
     misfit = sql.when(sql.col(f"value.{_MALFORMED}").isNotNull(), sql.lit(_MISFIT))
     return frame.withColumn(REASON, sql.coalesce(sql.col(REASON), misfit)).withColumn(
         "value", sql.col("value").dropFields(_MALFORMED)
@@ -114,9 +112,7 @@ def write_dead_letters(
 
 def make_dead_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Returns the records of the ranges that `make_frame` leaves out, with the reason of each."""
-    frame = read_records(session, plan, ranges, ("value", *_PLACE, "timestamp", "headers", *RAW)).where(
-        sql.col(REASON).isNotNull()
-    )
+    frame = read_records(session, plan, ranges, ("value", *_PLACE, "timestamp", "headers", *RAW))
     bytes_ = [sql.col(name).alias(side) for name, side in RAW.items()]
     frame = frame.where(sql.col(REASON).isNotNull())
     return frame.select(*_PLACE, "timestamp", *bytes_, "headers", sql.col(REASON).alias("reason"))

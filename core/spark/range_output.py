@@ -227,39 +227,37 @@ class _Output:
         self._format = format_
         self._partitions = partition_columns(format_, schema)
         self._schema = written_schema(format_, schema)
-        self._writers: dict[str, tuple[Path, _File]] = {}
+        self._writers: dict[str, tuple[Path, BufferedWriter, _File]] = {}
         self._rows: dict[str, int] = {}
         self._numbers: Counter[str] = Counter()  # of the files that a folder has already
         self._ended: dict[str, WrittenFile] = {}  # by the names that the files have in the folder beside
         if not self._partitions:
             self._writer("")
 
-    def _writer(self, folder: str) -> _File:
+    def _writer(self, folder: str) -> tuple[Path, BufferedWriter, _File]:
         known = self._writers.get(folder)
         if known is None:
             if len(self._writers) >= _MOST_OPEN_FILES:
                 self._end_files(list(self._writers))
             path = self._claim.temporary(self._unit)
-            known = self._writers[folder] = path, self._open(path)
+            sink = open_sink(self._claim.filesystem, path)
+            try:
+                writer = _WRITERS[self._format.kind](sink, self._schema, self._format.compression)
+            except BaseException:
+                sink.close()
+                raise
+            known = self._writers[folder] = path, sink, writer
             self._rows[folder] = 0
-        return known[1]
-
-    def _open(self, path: Path) -> _File:
-        sink = open_sink(self._claim.filesystem, path)
-        try:
-            return _WRITERS[self._format.kind](sink, self._schema, self._format.compression)
-        except BaseException:
-            sink.close()
-            raise
+        return known
 
     def write(self, batch: Any) -> None:
         for folder, rows in self._split(batch):
             written = to_written(self._format, rows, self._schema)
             for some in self._cut(written):
-                writer = self._writer(folder)
+                _, sink, writer = self._writer(folder)
                 writer.write(some)
                 self._rows[folder] += some.num_rows
-                if 0 < self._format.file_size <= writer.size_bytes:
+                if 0 < self._format.file_size <= sink.tell():
                     self._end_files([folder])
 
     def _cut(self, rows: Any) -> Iterator[Any]:
@@ -291,7 +289,7 @@ class _Output:
 
     def _end_files(self, folders: Iterable[str]) -> None:
         for folder in folders:
-            path, writer = self._writers[folder]
+            path, _, writer = self._writers[folder]
             writer.close()
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -341,7 +339,7 @@ class _Output:
             self._claim.filesystem.unlink(self._claim.beside(name))
 
     def discard(self) -> None:
-        for path, writer in self._writers.values():
+        for path, _, writer in self._writers.values():
             with contextlib.suppress(OSError):  # a file on a full disk can't be ended
                 writer.close()
             self._claim.filesystem.unlink(path)
@@ -468,10 +466,6 @@ class _ParquetFile:
         self._file = file
         self._writer = pq.ParquetWriter(file, schema, compression=compression)
 
-    @property
-    def size_bytes(self) -> int:
-        return self._file.tell()
-
     def write(self, batch: Any) -> None:
         self._writer.write_batch(batch)
 
@@ -491,10 +485,6 @@ class _CsvFile:
     def __init__(self, file: BufferedWriter, schema: Any, _: str) -> None:
         self._file = file
         self._writer = pa_csv.CSVWriter(self._file, schema)
-
-    @property
-    def size_bytes(self) -> int:
-        return self._file.tell()
 
     def write(self, batch: Any) -> None:
         times = [pa.types.is_timestamp(column.type) for column in batch.columns]
@@ -522,10 +512,6 @@ class _JsonFile:
     def __init__(self, file: BufferedWriter, schema: Any, _: str) -> None:
         self._file = file
         self._names: Sequence[str] = schema.names
-
-    @property
-    def size_bytes(self) -> int:
-        return self._file.tell()
 
     def write(self, batch: Any) -> None:
         encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode

@@ -17,7 +17,7 @@ from core.files.checkpoint_file import read_partition_metadata
 from core.forensics.partition_reader import PartitionReader
 from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
-from core.spark.partition_expression import Partition, parse_partitions
+from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
 from core.spark.source import ServersSource
@@ -88,11 +88,7 @@ class ReplayPlan:
                 f"the replay's plan is of version {version}, expected {_VERSION}",
                 hint="another release of plog began it: finish it with that one, or replay to a new folder",
             )
-        given["ranges"] = tuple(OffsetRange(**{k: v for k, v in r.items() if k != "is_json"}) for r in given["ranges"])
-        partitions = tuple(Partition(*fields) for fields in given["output"]["partition_by"])
-        given["output"] = OutputFormat(**given["output"] | {"partition_by": partitions})
-        given["columns"] = tuple(given["columns"])
-        return msgspec.convert(asdict(cls(**given)), cls)
+        return msgspec.convert(given, cls)
 
 
 def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:

@@ -67,7 +67,7 @@ _ROOT = Path(__file__).parents[__name__.count(".")]
 _PACKAGES = dict.fromkeys((__name__.partition(".")[0], "plog"))
 """In the repository this module is of `core`, installed it is of `plog` (scripts/wheel_layout.py)."""
 _ARCHIVE = "plog.zip"
-_NEEDED = ("numpy", "pyarrow", "crcmod", "lz4.frame", "snappy", f"{__package__}.replay")
+_NEEDED = ("numpy", "pyarrow", "msgspec", "crcmod", "lz4.frame", "snappy", f"{__package__}.replay")
 
 
 def is_local(master: str) -> bool:
@@ -110,7 +110,8 @@ def ship(session: SparkSession) -> None:
             raise AccessError(
                 f"node {host} (Python {python}) can't run plog's tasks: {problems}",
                 where=host,
-                hint="install numpy, pyarrow, crcmod, lz4 and python-snappy there, for the Python of PYSPARK_PYTHON",
+                hint="install numpy, pyarrow, msgspec, crcmod, lz4 and python-snappy there, for the Python of "
+                "PYSPARK_PYTHON",
             )
 
 
@@ -296,19 +297,19 @@ def _start(settings: SparkSettings, scratch: Path, log: Path) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no zone
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
     }
     if is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if PLOG_MAX_EXPANSION in os.environ:
+        defaults[f"spark.executorEnv.{PLOG_MAX_EXPANSION}"] = os.environ[PLOG_MAX_EXPANSION]
     builder = (
         SparkSession.Builder()
         .master(with_retries(master))
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # INT96 has no zone
         .config("spark.executorEnv.PYTHONSAFEPATH", "1")
     )
-    if PLOG_MAX_EXPANSION in os.environ:
-        builder = builder.config(f"spark.executorEnv.{PLOG_MAX_EXPANSION}", os.environ[PLOG_MAX_EXPANSION])
     with _output_to(log):
         on_interrupt = signal.getsignal(signal.SIGINT)
         try:

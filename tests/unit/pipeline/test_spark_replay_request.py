@@ -89,7 +89,7 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
         ({"to": ""}, "name a target: --to parquet:DIR, "),
         ({"to": "avro:x"}, "expected parquet:DIR"),
         ({"to": "file:/x"}, "expected parquet:DIR"),
-        ({"partition_by": ["value.country"]}, "expected day, hour, date(timestamp), a column or NAME=COLUMN"),
+        ({"partition_by": ["value.country"]}, "expected day, hour, COLUMN, date(timestamp) or NAME=COLUMN"),
         ({"partition_by": ["day,hour", "day"]}, "--partition-by day: there is a folder day already"),
         ({"partition_by": ["city"]}, "--partition-by city: there is no column city, only key, value"),
         ({"partition_by": ["value=date(timestamp)"]}, "two columns of the output are one to Spark"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.common.errors import AccessError, UsageError
+from core.spark.spark_session import _start
 from core.spark.spark_settings import SparkSettings, parse_conf, settings_file
 from tests.support.for_each import for_each
 
@@ -142,3 +144,29 @@ def test_settings_that_are_refused(given: str, said: str, hint: str | None) -> N
     assert caught.value.message == said
     assert caught.value.hint == hint
     assert "abc" not in str(caught.value)
+
+
+def test_what_plog_sets_after_the_user_is_refused_from_the_user(
+    defaults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no setting that --conf takes is set again behind it."""
+    spark = pytest.importorskip("pyspark.sql", reason="the extra spark is not installed")
+    for name in ("PYTHONSAFEPATH", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setenv("PLOG_MAX_EXPANSION", "1G")
+    monkeypatch.setattr("core.spark.spark_session.java_environment", lambda _: {})
+    found: dict[str, str] = {}
+
+    def start(builder: Any) -> None:
+        found.update(builder._options)
+        found["file"] = (tmp_path / "spark.conf").read_text()
+
+    monkeypatch.setattr(spark.SparkSession.Builder, "getOrCreate", start)
+    _start(SparkSettings("local", conf={"spark.executorEnv.PLOG_MAX_EXPANSION": "2G"}), tmp_path, tmp_path / "log")
+    lines = found.pop("file").splitlines()
+    of_limit = [line for line in lines if line.startswith("spark.executorEnv.PLOG_MAX_EXPANSION")]
+    assert [line.rpartition("=")[2] for line in of_limit] == ["1G", "2G"]
+    assert "spark.sql.session.timeZone" in found
+    for name in found:
+        with pytest.raises(UsageError, match="can't be set"):
+            parse_conf([f"{name}=x"])
