@@ -1,8 +1,7 @@
-"""Creates the topics of `plog serve --topic`, and writes the files of `--seed` into them, before the broker says that
-it is ready.
+"""Creates the topics of `plog serve --topic`, and writes the files of `--seed` into them, while the broker starts.
 
-What was typed is checked, and each file read, before anything is made. Topics that exist are compared with what was
-typed; a topic that has had records is not seeded, so that a broker may be started again with the same options. The
+The options are checked, and each file is read, before a topic is created. Topics that exist are compared with the
+options; a topic that has had records is not seeded, so that a broker may be started again with the same options. The
 records of a file are one transaction: a start that is cut off leaves none of them, and the next start seeds again.
 """
 

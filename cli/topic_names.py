@@ -55,9 +55,9 @@ def _match(patterns: Sequence[str], known: Iterable[str], *, with_internal: bool
 def confirm_deletion(
     client: KafkaClient, patterns: Sequence[str], *, is_confirmed: bool, dry_run: bool, may_be_none: bool
 ) -> tuple[list[str], dict[str, str]]:
-    """Returns the topics that match, and for a dry run the words about the readers of each; Kafka's own never match.
-    Shows the topics and asks for a confirmation if there is none yet. Raises UsageError without one, and if no topic
-    matches.
+    """Shows the topics that match, and asks for a confirmation if there is none yet. Returns their names, and in a dry
+    run a description of each topic's readers. Internal topics never match. Raises UsageError if the user does not
+    confirm, and if no topic matches.
     """
     from core.client.admin.admin import Admin
 

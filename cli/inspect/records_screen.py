@@ -617,7 +617,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self._go_to_key(text.strip().removeprefix("key="))
 
     def _go_to_key(self, key: str) -> None:
-        """Goes to the next record of the key, in whichever partition it is."""
+        """Goes to the next record of the key; if another partition has it, to that partition."""
         from cli.inspect.other_partitions import FoundKey, next_of_key
 
         rows, here = self.loader.rows, self.view.item

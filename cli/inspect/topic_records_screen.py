@@ -107,7 +107,7 @@ before it in its partition stands after that one.
             super().go(text)
 
     def action_neighbour(self, step: int) -> None:  # noqa: ARG002
-        """There is none."""
+        """Tells that no partition is beside this screen: it shows all of them."""
         self.tell_problem("all partitions are here; a shows the record's own")
 
     def action_partitions(self) -> None:

@@ -193,6 +193,7 @@ class TransactionIndexCheck:
 
     def __init__(self) -> None:
         self.open_transactions: dict[int, int] = {}
+        """The first offset of each open transaction, by producer id."""
         """The first offsets of open transactions, by producer id, in order of offsets."""
         self._last_ends: dict[int, int] = {}
         """The offset of each producer's last marker."""

@@ -422,9 +422,9 @@ class KafkaClient:
         return self.ask_any(METADATA, request)
 
     def topic(self, name: str, *, may_create: bool = False, guesses: bool = True) -> TopicInfo:
-        """Returns a topic. Waits a while for one that existed before, as a broker that has just started may not know it
-        yet, and with `may_create`. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist; `guesses`: with
-        the name that is most like it in the hint, for which all topics are asked for.
+        """Returns a topic. If the topic existed before, or with `may_create`, it waits a while for it: a broker that
+        has just started may not know the topic yet. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if the topic does not
+        exist. With `guesses` it then asks for all topics, and the hint has the most similar name.
         """
         known = self._topics.get(name)
         if known is not None:

@@ -546,9 +546,8 @@ class _PartitionRead:
         is_first: bool,
         has_batches: bool,
     ) -> bool:
-        """Whether a batch that does not begin at the position is to be read now, the hole before it passed over. False
-        if the next answer begins there.
-        `has_batches`: some were read from this answer, which are given before an error.
+        """Returns whether a batch that does not begin at the position is read now, after the hole before it; False if
+        the next answer begins there. `has_batches`: this answer had batches before it, which are given before an error.
         """
         if self._may_be_newer(batch, position, high_watermark):
             return False

@@ -191,10 +191,9 @@ def _fingerprint(schema: SchemaFile) -> bytes:
 
 
 def _of_proto(schema: SchemaFile) -> ProtobufJson:
-    """Opens a .proto file. If it may hold an Any, the other files below its folder, to which only the
-    data refer, are read as well, if protoc takes them.
+    """Opens a .proto file. If a message of it may have an Any, only the data say which type is in it: so the other
+    files below its folder are read as well, as far as protoc takes them.
     """
-
     root = find_root(schema.path, proto_imports(schema.schema_str))
     imported = references_of(schema, lambda reference: reference.schema)
     texts = [(name, one.schema_str) for name, one in imported]

@@ -638,7 +638,7 @@ _MAP_MARK = "plog_map_entry"
 
 
 def _with_maps(files: Any) -> Any:
-    """Returns the files, in which the marked messages are the entries of maps."""
+    """Makes the marked messages of the files entries of maps; returns the files."""
     places = [one for file in files.file for one in file.message_type]
     for message in places:
         places.extend(message.nested_type)

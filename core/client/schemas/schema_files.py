@@ -104,7 +104,7 @@ def read_text(path: Path) -> str:
 
 
 class _Reader:
-    """Reads each file once. A file that refers to itself, by whichever way, is refused."""
+    """Reads each file once, and refuses a file that refers to itself, directly or by other files."""
 
     def __init__(self, elsewhere: Collection[str]) -> None:
         self._elsewhere = elsewhere

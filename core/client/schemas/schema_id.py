@@ -33,7 +33,7 @@ from core.records.record import Headers
 
 
 class RegistryKind(StrEnum):
-    """Whose API the registry has, by which the first bytes are read."""
+    """The API of a registry. It decides how the first bytes of a value are read."""
 
     confluent = "Confluent's API"
     apicurio = "Apicurio"
