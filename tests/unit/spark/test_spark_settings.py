@@ -146,6 +146,7 @@ def test_settings_that_are_refused(given: str, said: str, hint: str | None) -> N
     assert "abc" not in str(caught.value)
 
 
+@pytest.mark.longer
 def test_what_plog_sets_after_the_user_is_refused_from_the_user(
     defaults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
