@@ -220,6 +220,9 @@ _REASONS = (
 )
 """Where Spark's log says why it did not start, the surest first."""
 
+_CAUSE = re.compile(r"\n(?:\s+at .*\n|\s+\.\.\. .*\n)*Caused by: (?:[\w.$]+: )?(.+)")
+"""What the frames of an exception end with, if it has a cause: Kubernetes' client says nothing else."""
+
 _NOISE = re.compile(
     r"^\s+at |^\s*\.\.\. \d+ more| WARN |^WARNING: Using incubator|^Error: (Could not create the Java|A fatal)"
     r"|^\[JAVA_GATEWAY_EXITED\]|/spark-class: line "
@@ -365,7 +368,8 @@ def why_not_started(log: str) -> str:
         return f"all masters are unresponsive: no connection to {', '.join(dict.fromkeys(masters))}"
     for pattern in _REASONS:
         if found := re.search(pattern, log, re.MULTILINE):
-            return found[1]
+            cause = _CAUSE.match(log, found.end())
+            return f"{found[1]} {cause[1]}" if cause else found[1]
     lines = [line.strip() for line in log.splitlines() if line.strip() and not _NOISE.search(line)]
     return "; ".join(lines[-_LAST_LINES:])
 

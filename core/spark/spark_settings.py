@@ -21,6 +21,7 @@ from core.common.filesystem import access_error
 
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 _DEFAULT_MASTER = "local[*]"
+_MASTERS = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|spark://.+|yarn|k8s://.+")
 _OWNED = {
     "spark.master": "--master names it",
     "spark.app.name": "--name names it",
@@ -52,10 +53,16 @@ class SparkSettings:
     @classmethod
     def of(cls, master: str, name: str, given: Sequence[str]) -> SparkSettings:
         """Takes an empty master from Spark's configuration file, else it is local. Raises UsageError as `parse_conf`
-        does, and AccessError if a configuration file can't be read.
+        does, and for a master that Spark does not know; AccessError if a configuration file can't be read.
         """
         files, _ = _configuration_files()
-        return cls(master or _master_of(_read_files(files)), name, parse_conf(given))
+        master = master or _master_of(_read_files(files))
+        if not _MASTERS.fullmatch(master):
+            raise UsageError(
+                f"--master {master}: Spark knows no such master, expected local[CORES], spark://HOST:PORT, yarn or "
+                "k8s://https://HOST:PORT"
+            )
+        return cls(master, name, parse_conf(given))
 
 
 def parse_conf(given: Sequence[str]) -> dict[str, str]:

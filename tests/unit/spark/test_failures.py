@@ -287,6 +287,15 @@ FRAMES = """	at org.apache.spark.SparkContext.<init>(SparkContext.scala:600)
             ),
             "Invalid maximum heap size: -Xmx1x",
         ),
+        (
+            (
+                "ERROR SparkContext: Error initializing SparkContext.\n"
+                f"io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.\n{FRAMES}"
+                f"Caused by: java.io.IOException: Connection refused: /127.0.0.1:9\n{FRAMES}"
+                "\t... 16 more\nCaused by: java.net.ConnectException: Connection refused\n"
+            ),
+            "An error has occurred. Connection refused: /127.0.0.1:9",
+        ),
         ("", ""),
     ],
 )

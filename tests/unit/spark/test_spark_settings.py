@@ -83,6 +83,13 @@ def test_the_master_of_sparks_configuration(text: str, given: str, master: str, 
     assert SparkSettings.of(given, "", ()).master == master
 
 
+@for_each("master", ["mesos://a:5050", "local[two]", "localhost", "spark:a:7077", "k8s", "https://a:6443"])
+def test_a_master_that_spark_does_not_know(master: str, defaults: Path) -> None:
+    defaults.write_text("")
+    with pytest.raises(UsageError, match=r"Spark knows no such master"):
+        SparkSettings.of(master, "", ())
+
+
 def test_a_configuration_that_can_not_be_read(defaults: Path) -> None:
     defaults.mkdir()
     with pytest.raises(AccessError, match=r"could not read .*spark-defaults.conf"):
