@@ -107,7 +107,7 @@ def spark_replay(
     _ensure_registry_is_used(request)
     make = partial(make_plan, request, session, range_size, find_spark_access())
     if dry_run:
-        _show_plan(make(), settings.master, output)
+        _show_plan(_plan_to_go_on(request, make) if request.continue_ else make(), settings.master, output)
         return
     request.ensure_sensible()
     ensure_pyspark()
@@ -164,7 +164,7 @@ def _disk_may_refuse(directory: Path) -> Iterator[None]:
 
 def _replay_to_folder(
     request: ReplayRequest,
-    make_plan: Callable[[], ReplayPlan],
+    make_plan: Callable[..., ReplayPlan],
     settings: SparkSettings,
     *,
     group: str,
@@ -179,34 +179,69 @@ def _replay_to_folder(
         from core.spark.delta_table import ensure_delta
 
         ensure_delta()
-    replay = Replay(Path(request.where))
+    replay = Replay(Path(request.where), takes_table=is_delta and request.continue_)
     asked = request.to_json()
     frozen = replay.find_plan(asked)
     plan = (frozen or make_plan()).reached_by(find_spark_access())
-    if _has_nothing_to_do(replay, plan, is_delta=is_delta) and _is_committed(replay, plan, group):
+    goes_on = request.continue_ and frozen is not None
+
+    def is_all_done() -> bool:
+        return _has_nothing_to_do(replay, plan, is_delta=is_delta) and _is_committed(replay, plan, group)
+
+    if is_all_done() and goes_on and not make_plan(after=plan).ranges:
+        say(f"{replay.directory} has all of it already: the log has nothing new")
+        return _print_left_out(replay.left_out(plan))
+    if is_all_done() and not goes_on:
         _say_done(replay, plan)
         if group:
             say(_NOTHING_TO_COMMIT.format(group))
-        _say_what_came_since(str(replay.directory), plan.end_offsets, make_plan)
+        _say_what_came_since(str(replay.directory), plan.next_offsets, make_plan, hint=_how_to_go_on(request))
         return _print_left_out(replay.left_out(plan))
 
     def count_done() -> str:
         return _done_of(len(plan.ranges), len(replay.missing(plan)))
 
-    with _saying_how_far(count_done), replay.locked(take_over=take_over) as former:
-        if former is not None:
-            say(f"taken over from {former}: its replay goes on here, and it can't write there any more")
-        planned = plan
-        plan = replay.freeze(asked, lambda: planned).reached_by(find_spark_access())
+    def run() -> list[str]:
         _run(replay, plan, settings, is_delta=is_delta)
         if group:
             replay.claim.ensure_held()
             notes = replay.commit_notes(group)
             save = partial(replay.note_commits, group)
             _commit(group, session, plan.end_offsets, notes, save=save)
-    if frozen is not None:
-        _say_what_came_since(str(replay.directory), plan.end_offsets, make_plan)
-    return _print_left_out(replay.left_out(plan))
+        return replay.left_out(plan)
+
+    with _saying_how_far(count_done), replay.locked(take_over=take_over) as former:
+        if former is not None:
+            say(f"taken over from {former}: its replay goes on here, and it can't write there any more")
+        planned = plan
+        plan = replay.freeze(asked, lambda: planned).reached_by(find_spark_access())
+        left_out = [] if goes_on and is_all_done() else run()
+        if goes_on and (following := make_plan(after=plan)).ranges:
+            replay.go_on(following)
+            plan = following
+            left_out += run()
+    if frozen is not None and not goes_on:
+        _say_what_came_since(str(replay.directory), plan.next_offsets, make_plan, hint=_how_to_go_on(request))
+    return _print_left_out(left_out)
+
+
+def _plan_to_go_on(request: ReplayRequest, make_plan: Callable[..., ReplayPlan]) -> ReplayPlan:
+    """Returns what --continue would do: the rest of the plan in the folder, and the plan that follows."""
+    from core.spark.replay import Replay
+
+    if request.where == "-":
+        raise UsageError("--continue: of which folder?", hint="--to parquet:DIR --continue --dry-run")
+    request.ensure_sensible()
+    replay = Replay(Path(request.where), takes_table=request.kind == "delta")
+    plan = replay.find_plan(request.to_json())
+    if plan is None:
+        return make_plan()
+    following = make_plan(after=plan)
+    return replace(following, ranges=(*replay.missing(plan), *following.ranges))
+
+
+def _how_to_go_on(request: ReplayRequest) -> str:
+    return "" if request.latest_per_key else "; --continue replays them"
 
 
 def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> bool:
@@ -308,7 +343,15 @@ def _run(replay: Replay, plan: ReplayPlan, settings: SparkSettings, *, is_delta:
     if _has_nothing_to_do(replay, plan, is_delta=is_delta):
         _say_done(replay, plan)
         return
-    _reopen(replay, plan)
+    if is_delta and plan.is_direct:
+        from core.spark.delta_table import ensure_table_takes
+        from core.spark.range_output import written_schema
+        from core.spark.record_schema import schema_of
+
+        ensure_table_takes(
+            replay.directory, written_schema(plan.output, schema_of(plan.columns)), plan.output.partition_by
+        )
+    _reopen(replay, plan, is_delta=is_delta)
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
     if todo:
@@ -328,20 +371,25 @@ def _run(replay: Replay, plan: ReplayPlan, settings: SparkSettings, *, is_delta:
         from core.spark.delta_table import commit_delta_table
 
         replay.claim.ensure_held()
-        commit_delta_table(replay.directory, files, [one.name for one in plan.output.partition_by], plan.id)
+        commit_delta_table(replay.directory, files, plan.output.partition_by, plan.id)
     replay.commit(plan)
     rows = sum(file.rows for file in files)
     say(f"{rows:,} records in {len(files)} files in {replay.directory}, {time.monotonic() - started_s:.1f} s")
     _warn_of_unknown_files(replay, plan)
 
 
-def _reopen(replay: Replay, plan: ReplayPlan) -> None:
+def _reopen(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> None:
     """Marks lost files to be written again, if the log still has their records. For a log on disk it finds out before
-    it changes anything in the folder.
+    it changes anything in the folder. Of files that a Delta table has, or had, its own log knows.
     """
     from core.spark.replay import find_gaps
     from core.spark.replay_plan import ensure_source_is_the_same
 
+    if is_delta:
+        from core.spark.delta_table import is_committed
+
+        if is_committed(replay.directory, plan.id):
+            return
     lost = replay.find_lost_files(plan)
     ranges = replay.ranges_of(plan, lost)
     ensure_source_is_the_same(plan, ranges)
@@ -416,7 +464,9 @@ def _scratch() -> Iterator[Path]:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _say_what_came_since(where: str, ends: Mapping[TopicPartition, int], make_plan: Callable[[], ReplayPlan]) -> None:
+def _say_what_came_since(
+    where: str, ends: Mapping[TopicPartition, int], make_plan: Callable[[], ReplayPlan], *, hint: str = ""
+) -> None:
     """Reports how many records a new plan would have after these end offsets of the old one."""
     from core.spark.replay import find_gaps
 
@@ -433,7 +483,7 @@ def _say_what_came_since(where: str, ends: Mapping[TopicPartition, int], make_pl
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     say(
         f"note: {where} is done as of {', '.join(names[:_MOST_NAMES])}{more}; the log has {count:,} "
-        f"record{'s' * (count != 1)} more by now"
+        f"record{'s' * (count != 1)} more by now{hint}"
     )
 
 
@@ -544,12 +594,16 @@ def _verify(replay: Replay, output: OutputFormat) -> int:
     from core.spark.offset_proof import what_is_not_checked
     from core.spark.replay import plan_of_manifest
 
-    manifest = replay.manifest()
+    last = replay.manifest()
+    manifests = [*replay.earlier_manifests(plan_of_manifest(last)), last]
     files, problems = replay.verify()
-    plan = plan_of_manifest(manifest).reached_by(find_spark_access())
+    plans = [plan_of_manifest(manifest).reached_by(find_spark_access()) for manifest in manifests]
     notes: list[str] = []
     if not problems:
-        problems, notes = _compare(replay, plan)
+        for plan in plans:
+            problems_of_plan, notes_of_plan = _compare(replay, plan)
+            problems += problems_of_plan
+            notes += notes_of_plan
     if output is not OutputFormat.table:
         rows: list[Row] = [{"file": f.name, "rows": f.rows, "sha256": f.digest} for f in files]
         write_rows(rows, ["file", "rows", "sha256"], output)
@@ -559,14 +613,15 @@ def _verify(replay: Replay, output: OutputFormat) -> int:
     if problems:
         verdict = "not as the manifest and the log say"
     elif notes:
-        verdict = f"as the manifest says; {len(notes)} of {len(plan.ranges)} ranges were not compared with the log"
-    elif not plan.is_direct:
-        say(f"note: {what_is_not_checked(plan)}")
+        ranges = sum(len(plan.ranges) for plan in plans)
+        verdict = f"as the manifest says; {len(notes)} of {ranges} ranges were not compared with the log"
+    elif not plans[-1].is_direct:
+        say(f"note: {what_is_not_checked(plans[-1])}")
         verdict = "as the manifest says, and the log of offsets and counts"
     else:
         verdict = "exact: as the manifest and the log say"
     say(f"{replay.directory}: {rows_text}, {verdict}")
-    left_out = [text for of_unit in manifest.get("left_out", {}).values() for text in of_unit]
+    left_out = [text for one in manifests for of_unit in one.get("left_out", {}).values() for text in of_unit]
     is_whole = _print_left_out(list(dict.fromkeys(left_out)))
     return 1 if problems or notes or not is_whole else 0
 

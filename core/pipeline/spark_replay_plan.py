@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.client.admin.group_admin import GroupAdmin
 from core.common.endpoint import Endpoint, parse_bootstrap
@@ -18,24 +18,30 @@ from core.pipeline.spark_replay_request import ReplayRequest
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat, ensure_writable
 from core.spark.record_schema import COLUMNS, schema_of
-from core.spark.replay_plan import ReplayPlan, find_topic_ids
+from core.spark.replay_plan import ReplayPlan, ensure_goes_on, ensure_same_topics
 from core.spark.source import open_source, plan_ranges
 from core.spark.source_options import SourceOptions
 
 
-def make_plan(request: ReplayRequest, session: Session, range_bytes: int, access: str = "") -> ReplayPlan:
-    """Finds the ranges. `access`: how processes reach a secured cluster themselves. Raises KafkaError if a topic is not
-    there; PlogError if offsets are not; errors of the source.
+def make_plan(
+    request: ReplayRequest, session: Session, range_bytes: int, access: str = "", *, after: ReplayPlan | None = None
+) -> ReplayPlan:
+    """Finds the ranges. `access`: how processes reach a secured cluster themselves. `after`: the plan that this one
+    follows: it begins where that one ended, and writes the same columns. Raises KafkaError if a topic is not there;
+    PlogError if offsets are not, or if a log does not go on where it ended; errors of the source.
     """
     request.ensure_sensible()
     columns = tuple(name.strip() for name in request.columns.split(",")) if request.columns else COLUMNS
     schema_of(columns)
-    ranges = _find_ranges(request, session, max(range_bytes, request.file_size_bytes), access)
+    found = _find_ranges(request, session, max(range_bytes, request.file_size_bytes), access, after)
+    ranges = found.ranges
     kind = "parquet" if request.kind == "delta" else request.kind
     key_format, value_format = (request.key_format, request.value_format) if not request.decodes else ("binary",) * 2
     schema = request.schema
     decoding: dict[str, Any] = {}
-    if request.decodes:
+    if after is not None and after.schema:
+        schema, decoding = after.schema, after.decoding
+    elif request.decodes:
         schema, decoding = _find_schema(request, ranges, access)
         if request.schema and "value" not in columns:
             raise UsageError("--columns leaves out value, which --value-format makes into columns")
@@ -60,11 +66,23 @@ def make_plan(request: ReplayRequest, session: Session, range_bytes: int, access
         transform=request.transform,
         decoding=decoding,
         dead_letter=request.dead_letter,
-        topic_ids=find_topic_ids(ranges),
+        topic_ids=found.topic_ids,
+        ends=tuple((*partition, end) for partition, end in sorted(found.ends.items())),
+        number=after.number + 1 if after else 1,
     )
 
 
-def _find_ranges(request: ReplayRequest, session: Session, range_bytes: int, access: str) -> list[OffsetRange]:
+class _Found(NamedTuple):
+    """The ranges, and of every partition where they end, of every topic that has an id that id."""
+
+    ranges: list[OffsetRange]
+    ends: Mapping[TopicPartition, int]
+    topic_ids: dict[str, str]
+
+
+def _find_ranges(
+    request: ReplayRequest, session: Session, range_bytes: int, access: str, after: ReplayPlan | None
+) -> _Found:
     servers = session.find_named_server()
     where = {"kafka.bootstrap.servers": servers} if servers else {"paths": json.dumps([str(session.directory)])}
     options = SourceOptions.parse(
@@ -83,13 +101,25 @@ def _find_ranges(request: ReplayRequest, session: Session, range_bytes: int, acc
         records = source.records
         partitions = [TopicPartition(topic, number) for topic in request.topics for number in records.partitions(topic)]
         limits = records.ends(partitions)
-        starts = resolve(request.from_, records, partitions, limits)
-        if request.from_group:
-            starts = {**starts, **group_offsets(request.from_group, session, partitions)}
-        starts = ensure_there(starts, records, limits, session.frontend.say)
+        ids = {tp.topic: source.topic_id(tp) for tp in {tp.topic: tp for tp in partitions}.values()}
+        ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id}
+        lost: dict[TopicPartition, int] = {}
+        if after is None:
+            starts = resolve(request.from_, records, partitions, limits)
+            if request.from_group:
+                starts = {**starts, **group_offsets(request.from_group, session, partitions)}
+            starts = ensure_there(starts, records, limits, session.frontend.say)
+        else:
+            firsts = records.starts(partitions)
+            before = after.next_offsets
+            ensure_same_topics(after.topic_ids, ids)
+            ensure_goes_on(before, firsts, limits, fails_if_gone=not request.allow_loss)
+            came = firsts if after.ends else resolve(request.from_, records, partitions, limits)
+            lost = {tp: offset for tp, offset in before.items() if offset < firsts[tp]}
+            starts = {**came, **before, **{tp: firsts[tp] for tp in lost}}
         ends = resolve(request.until, records, partitions, limits)
         ends = {tp: max(min(ends[tp], limits[tp]), starts[tp]) for tp in partitions}
-        return plan_ranges(source, options, starts, ends)
+        return _Found(plan_ranges(source, options, starts, ends, lost), ends, ids)
 
 
 def _find_schema(request: ReplayRequest, ranges: Sequence[OffsetRange], access: str) -> tuple[str, dict[str, Any]]:

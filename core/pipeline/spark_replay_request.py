@@ -35,6 +35,8 @@ _SINCE = (
     "schema_json", "dead_letter", "timezone",
 )  # fmt: skip
 """Options that plans of earlier releases don't have: plans without them go on."""
+_OF_THE_RUN = ("continue_",)
+"""Options that say nothing about the output."""
 
 _OF_COLUMNS = (
     SideFormat.registry, SideFormat.avro, SideFormat.protobuf, SideFormat.jsonschema, SideFormat.json,
@@ -73,6 +75,9 @@ class ReplayRequest:
     file_size: Annotated[
         str, Option("About how large a file may become, as 256M. Default: one file a task.", metavar="BYTES")
     ] = ""
+    continue_: Annotated[
+        bool, Option("When the replay that is there is done, replay what came since, to the same place.")
+    ] = False
     columns: Annotated[str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")] = ""
     key_format: Annotated[
         str, Option("How keys are written: binary, or as text of a format of plog consume.", metavar="FORMAT")
@@ -191,7 +196,7 @@ class ReplayRequest:
         if not self.needs_registry:
             fields["schema_registry"] = None  # the environment's, for other commands
         defaults = {field.name: field.default for field in dataclass_fields(self)}
-        left_out = [name for name in _SINCE if fields[name] == defaults[name]]
+        left_out = [*_OF_THE_RUN, *(name for name in _SINCE if fields[name] == defaults[name])]
         return {name: value for name, value in fields.items() if name not in left_out}
 
     def ensure_sensible(self) -> None:
@@ -227,6 +232,8 @@ RULES = (
     excludes("latest_per_key", "from_group", "--latest-per-key is of the whole topic: not with --from-group"),
     excludes("kind=topic", "partition_by columns schema transform key_format=base64 value_format=base64 compression "
              "file_size decodes", "a topic gets records as they are: no columns, formats or --transform"),
+    excludes("continue_", "kind=topic", "a topic goes on by --from-group and --commit-group: no --continue"),
+    excludes("continue_", "latest_per_key", "--latest-per-key is of the whole topic: not with --continue"),
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
-"""The log of a Delta table, over a replay's Parquet files: one commit that adds them all.
+"""The log of a Delta table, over a replay's Parquet files: one commit for each plan, that adds all of its files.
 
-The commit carries the replay's id as an application transaction, so that a rerun sees the commit.
+The commit carries the plan's id as an application transaction, so that a rerun sees the commit. Each plan has an id of
+its own: a writer that meets an id again, with a version that is not higher, must take the commit for one that is there.
 
 Source: Delta Transaction Log Protocol; the package deltalake (delta-rs) writes it.
 """
@@ -10,11 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.common.errors import AccessError
+from core.common.errors import AccessError, PlogError
+from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import value_of_folder
 from core.spark.range_output import WrittenFile
 
@@ -37,28 +41,82 @@ def ensure_delta() -> None:
         ) from error
 
 
-def commit_delta_table(
-    directory: Path, files: Sequence[WrittenFile], partition_by: Sequence[str], replay_id: str
-) -> None:
-    """Makes the folder a Delta table of exactly these files; a second call changes nothing. A table takes its columns
-    from its files, so without files no table is made.
+def _open_table(directory: Path) -> Any | None:  # deltalake.DeltaTable
+    from deltalake import DeltaTable
+
+    return DeltaTable(directory) if DeltaTable.is_deltatable(str(directory)) else None
+
+
+def is_committed(directory: Path, plan_id: str) -> bool:
+    table = _open_table(directory)
+    return table is not None and table.transaction_version(plan_id) == _VERSION
+
+
+def active_files(directory: Path) -> set[str]:
+    """Returns the names of the files that the table has now, in the folder; of no table, none."""
+    table = _open_table(directory)
+    return set() if table is None else {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
+
+
+def ensure_table_takes(directory: Path, columns: Any, partition_by: Sequence[Partition]) -> None:
+    """Raises PlogError if there is a table that files of these columns (pyarrow.Schema) do not fit: Delta itself does
+    not look into files that are added.
     """
-    if not files:
+    table = _open_table(directory)
+    if table is None:
         return
-    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+    from deltalake import Schema
+
+    def refuse(what: str) -> PlogError:
+        return PlogError(f"the Delta table {directory} {what}", hint="replay to a new folder")
+
+    names = [one.name for one in partition_by]
+    metadata = table.metadata()
+    if metadata.partition_columns != names:
+        has = ", ".join(metadata.partition_columns) or "no column"
+        raise refuse(f"is partitioned by {has}, and the replay by {', '.join(names) or 'no column'}")
+    if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise refuse("gives its columns other names in files: column mapping")
+    checked = [key for key in metadata.configuration if key.startswith("delta.constraints.")]
+    fields = {field.name: field for field in table.schema().fields}
+    checked += [name for name, field in fields.items() if any(key.startswith("delta.") for key in field.metadata)]
+    if checked:
+        raise refuse(f"has rules for rows, and a replay does not check them: {', '.join(checked)}")
+    dates = [one.name for one in partition_by if one.expression in ("day", DATE)]
+    for field in Schema.from_arrow(_with_partitions(columns, partition_by)).fields:
+        there = fields.pop(field.name, None)
+        if there is None:
+            raise refuse(f"has no column {field.name}")
+        if there.type != field.type and not (field.name in dates and there.type.type == "date"):
+            raise refuse(f"has the column {field.name} of type {there.type}, and the replay of {field.type}")
+    if needed := [name for name, field in fields.items() if not field.nullable]:
+        raise refuse(f"needs the column {needed[0]}, which the replay does not have")
+
+
+def _with_partitions(columns: Any, partition_by: Sequence[Partition]) -> Any:  # pyarrow.Schema
+    return pa.schema([*columns.remove_metadata(), *(pa.field(one.name, pa.string()) for one in partition_by)])
+
+
+def commit_delta_table(
+    directory: Path, files: Sequence[WrittenFile], partition_by: Sequence[Partition], plan_id: str
+) -> None:
+    """Adds exactly these files to the folder's Delta table, or makes one of them; a second call changes nothing. A
+    table takes its columns from its files, so without files no table is made. Raises what `ensure_table_takes` raises.
+    """
+    if not files or is_committed(directory, plan_id):
+        return
+    from deltalake import CommitProperties, Schema, Transaction
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
-    if DeltaTable.is_deltatable(str(directory)) and DeltaTable(directory).transaction_version(replay_id) == _VERSION:
-        return
-    schema = pq.read_schema(directory / files[0].name).remove_metadata()
-    for name in partition_by:
-        schema = schema.append(pa.field(name, pa.string()))
+    names = [one.name for one in partition_by]
+    columns = pq.read_schema(directory / files[0].name)
+    ensure_table_takes(directory, columns, partition_by)
     actions = []
     for file in files:
         path = directory / file.name
         status = path.stat()
         folders = Path(file.name).parent.parts
-        values = {name: value_of_folder(folder) for name, folder in zip(partition_by, folders, strict=True)}
+        values = {name: value_of_folder(folder) for name, folder in zip(names, folders, strict=True)}
         actions.append(
             AddAction(
                 path=file.name,
@@ -69,10 +127,17 @@ def commit_delta_table(
                 stats=json.dumps({"numRecords": file.rows}),
             )
         )
+    properties = CommitProperties(app_transactions=[Transaction(plan_id, _VERSION)])
+    table = _open_table(directory)
+    if table is not None:
+        table.create_write_transaction(
+            actions, "append", table.schema(), partition_by=names or None, commit_properties=properties
+        )
+        return
     create_table_with_add_actions(
         str(directory),
-        Schema.from_arrow(schema),
+        Schema.from_arrow(_with_partitions(columns, partition_by)),
         actions,
-        partition_by=list(partition_by) or None,
-        commit_properties=CommitProperties(app_transactions=[Transaction(replay_id, _VERSION)]),
+        partition_by=names or None,
+        commit_properties=properties,
     )

@@ -38,7 +38,7 @@ def what_is_not_checked(plan: ReplayPlan) -> str:
 
 def compare_offsets(replay: Replay, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
     """Yields each range, the problem of its offsets or counts ("" for none), and whether it could be compared."""
-    whole = read_receipt(replay.directory, WHOLE)
+    whole = read_receipt(replay.directory, plan.prefix + WHOLE)
     records = 0
     for range_ in plan.ranges:
         try:

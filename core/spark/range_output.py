@@ -188,9 +188,11 @@ def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:
     claim.write(claim.beside(f"{unit}.part"), content)
 
 
-def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
-    """Reads the notes of all tasks of a job that is one unit, for this owner of the folder."""
-    parts = [json.loads(path.read_bytes()) for path in sorted(claim.folder.glob("*.part"))]
+def read_parts(claim: Claim, prefix: str) -> tuple[WrittenFile, ...]:
+    """Reads the notes of all tasks of a job that is one unit, of the plan with this prefix, for this owner of the
+    folder.
+    """
+    parts = [json.loads(path.read_bytes()) for path in sorted(claim.folder.glob(f"{prefix}part-*.part"))]
     return tuple(WrittenFile.from_json(fields) for part in parts for fields in part["files"])
 
 

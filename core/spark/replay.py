@@ -5,10 +5,16 @@
     DIR/_plog/receipts/..    of every unit that is done; DIR has its files then (range_output.py)
     DIR/_plog/groups.json    to which consumer groups its end offsets were committed (group_commit.py)
     DIR/_plog/manifest.json  all files with their rows and SHA-256, and all gaps; written last: the replay is done then
+    DIR/_plog/manifests/..   of an output that grows: <n>.json is the manifest of its n-th plan, if a later one follows
 
 A unit is a range; of a job that shuffles records between tasks, everything is one. A rerun does the units that have no
 receipt and touches nothing else; a third run does nothing. Readers of the output trust the manifest. Code that writes
 holds the lock; reading, planning and the proof take none.
+
+A replay that is done goes on in three steps: its manifest is copied to manifests/, the next plan takes the place of its
+plan, and when that is done, the next manifest takes the place of the manifest. So a manifest with the id of another
+plan than plan.json is not yet that plan's. Ranges of several plans don't overlap, and other units and files have names
+with the number of the plan: what one plan wrote and noted stays.
 """
 
 from __future__ import annotations
@@ -50,16 +56,16 @@ from core.spark.replay_lock import STATE, Claim, LockOwner, ReplayLock
 from core.spark.replay_plan import ReplayPlan
 
 WHOLE = "all"
-"""The unit of a job that shuffles."""
+"""The unit of a job that shuffles, after the plan's prefix."""
 
 _EMPTY = "part-00000"
-"""The file of a replay of nothing."""
+"""The file of a replay of nothing, after the plan's prefix."""
 
 _MANIFEST = "manifest.json"
+_MANIFESTS = "manifests"
 _OF_MANIFEST = ("files", "records", "gaps", "left_out")
 """Fields that a manifest has beside the plan's."""
 
-_PART = re.compile(r"part-\d{5}")
 _NUMBER = re.compile(r"-[1-9]\d{0,8}$")
 """What tells a unit's later files of one folder from its first."""
 
@@ -72,8 +78,10 @@ Gaps = tuple[tuple[int, int, str, str], ...]
 class Replay:
     """One output folder; owned by one task."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, takes_table: bool = False) -> None:
+        """`takes_table`: the folder may be a Delta table that others made."""
         self.directory = directory
+        self._takes_table = takes_table
         self._state = directory / STATE
         self.lock = ReplayLock(directory)
 
@@ -131,6 +139,8 @@ class Replay:
         return plan
 
     def _ensure_empty(self) -> None:
+        if self._takes_table and self._is_table:
+            return
         try:
             strangers = sorted(path.name for path in self.directory.iterdir() if path.name != STATE)
         except FileNotFoundError:
@@ -142,11 +152,21 @@ class Replay:
                 f"{self.directory} is not empty: {strangers[0]} is in it, and no replay", hint="replay to a new folder"
             )
 
+    def go_on(self, following: ReplayPlan) -> None:
+        """Freezes the plan that follows the one that is done. A run that finds only a part of this done does it again,
+        or finds the following plan. Raises what `manifest` raises, and as `Claim.write`.
+        """
+        finished = self.manifest()
+        self.claim.filesystem.make_directory(self._state / _MANIFESTS)
+        self.claim.filesystem.sync_directory(self._state)
+        self._write(f"{_MANIFESTS}/{finished.get('number', 1)}.json", finished)
+        self._write("plan.json", following.to_json())
+
     def withdraw(self, plan: ReplayPlan) -> None:
         """Removes the frozen plan, before any of its files was written, because the request can't be carried out. When
         the lock is released, the folder is as it was before.
         """
-        if self.receipts(plan) or self.is_done:
+        if self.receipts(plan) or self.is_done or plan.number > 1:
             return
         filesystem = self.claim.filesystem
         filesystem.unlink(self._state / "plan.json")
@@ -158,11 +178,14 @@ class Replay:
 
     @property
     def is_done(self) -> bool:
-        return (self._state / _MANIFEST).exists()
+        if not (self._state / _MANIFEST).exists():
+            return False
+        plan = self.plan
+        return plan is None or plan.number == 1 or self._find_manifest() is not None
 
     def missing(self, plan: ReplayPlan) -> list[OffsetRange]:
         """Returns the ranges that have no receipt yet."""
-        if receipt_path(self.directory, WHOLE).exists():
+        if receipt_path(self.directory, plan.prefix + WHOLE).exists():
             return []
         return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
 
@@ -190,7 +213,7 @@ class Replay:
 
     def ranges_of(self, plan: ReplayPlan, units: Iterable[str]) -> list[OffsetRange]:
         wanted = set(units)
-        return [range_ for range_ in plan.ranges if range_.name in wanted or WHOLE in wanted]
+        return [range_ for range_ in plan.ranges if range_.name in wanted or plan.prefix + WHOLE in wanted]
 
     def reopen(self, units: Iterable[str]) -> None:
         """Removes these units' receipts, and the manifest: they are written again. Raises as `Claim.take_away`."""
@@ -204,13 +227,13 @@ class Replay:
 
     def write_nothing(self, plan: ReplayPlan) -> None:
         """Writes one file without rows, for a plan without ranges: readers find the columns in it, as with Spark's own
-        writer. Partitioned output gets no such file. Raises what `write_files` raises.
+        writer. Partitioned output gets no such file, nor does a table that is there. Raises what `write_files` raises.
         """
-        if plan.output.partition_by:
+        if plan.output.partition_by or self._is_table:
             return
         make_state(self.directory)
-        files = write_files(self.claim, _EMPTY, plan.output, [], schema_of(plan.columns))
-        write_receipt(self.claim, Receipt(WHOLE, files, records=0))
+        files = write_files(self.claim, plan.prefix + _EMPTY, plan.output, [], schema_of(plan.columns))
+        write_receipt(self.claim, Receipt(plan.prefix + WHOLE, files, records=0))
 
     def clear(self, plan: ReplayPlan) -> None:
         """Removes what interrupted tasks left: files of units without a receipt, and temporary files. Raises what
@@ -223,9 +246,18 @@ class Replay:
             claim.take_away(path)
 
     def unknown_files(self, plan: ReplayPlan) -> list[str]:
-        """Returns the names of files in the folder that no receipt names, and no task of the plan wrote."""
+        """Returns the names of files in the folder that no receipt names, and no task of the plan or of an earlier one
+        wrote. Of a Delta table its own log says which files are its: they may be anyone's.
+        """
+        if self._is_table:
+            return []
         is_ours = _names_of(plan)
-        return [name for name in self._files_without_receipt(plan) if not is_ours(name)]
+        earlier = {file["name"] for manifest in self.earlier_manifests(plan) for file in manifest["files"]}
+        return [name for name in self._files_without_receipt(plan) if not is_ours(name) and name not in earlier]
+
+    @property
+    def _is_table(self) -> bool:
+        return (self.directory / _DELTA).is_dir()
 
     def _files_without_receipt(self, plan: ReplayPlan) -> list[str]:
         known = {file.name for receipt in self.receipts(plan) for file in receipt.files}
@@ -234,7 +266,8 @@ class Replay:
 
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
         """Returns the receipts of the units that are done."""
-        found = (read_receipt(self.directory, unit) for unit in (WHOLE, *(range_.name for range_ in plan.ranges)))
+        units = (plan.prefix + WHOLE, *(range_.name for range_ in plan.ranges))
+        found = (read_receipt(self.directory, unit) for unit in units)
         return [receipt for receipt in found if receipt is not None]
 
     def files(self, plan: ReplayPlan) -> list[WrittenFile]:
@@ -265,16 +298,7 @@ class Replay:
 
     def manifest(self) -> dict[str, Any]:
         """Reads the manifest; raises AccessError if the replay is not done, and what `read_state` raises."""
-
-        def parse(fields: dict[str, Any]) -> dict[str, Any]:
-            for file in fields["files"]:
-                WrittenFile.from_json(file)
-            msgspec.convert(fields.get("left_out", {}), dict[str, list[str]])
-            plan_of_manifest(fields)
-            return fields
-
-        hint = "remove it, and the replay's command writes it again"
-        manifest = read_state(self._state / _MANIFEST, parse, hint)
+        manifest = self._find_manifest()
         if manifest is None:
             raise AccessError(
                 f"{self.directory} {'holds no finished replay' if self.directory.exists() else 'is not there'}",
@@ -282,6 +306,35 @@ class Replay:
                 hint="run plog spark-replay again: it finishes what is missing",
             )
         return manifest
+
+    def _find_manifest(self) -> dict[str, Any] | None:
+        """Returns the manifest; None if there is none, or if it is that of the plan before."""
+        manifest = self._read_manifest(_MANIFEST, "remove it, and the replay's command writes it again")
+        with contextlib.suppress(AccessError):  # a damaged plan says nothing against it
+            if manifest is not None and (plan := self.plan) is not None and manifest["id"] != plan.id:
+                return None
+        return manifest
+
+    def earlier_manifests(self, plan: ReplayPlan) -> list[dict[str, Any]]:
+        """Reads the manifests of the plans before this one. Raises AccessError if one is missing or damaged."""
+        found = []
+        for number in range(1, plan.number):
+            name = f"{_MANIFESTS}/{number}.json"
+            manifest = self._read_manifest(name)
+            if manifest is None:
+                raise AccessError(f"{self._state / name} is missing", where=str(self._state / name))
+            found.append(manifest)
+        return found
+
+    def _read_manifest(self, name: str, hint: str | None = None) -> dict[str, Any] | None:
+        def parse(fields: dict[str, Any]) -> dict[str, Any]:
+            for file in fields["files"]:
+                WrittenFile.from_json(file)
+            msgspec.convert(fields.get("left_out", {}), dict[str, list[str]])
+            plan_of_manifest(fields)
+            return fields
+
+        return read_state(self._state / name, parse, hint)
 
     # --- groups that its end offsets are committed to
 
@@ -299,14 +352,20 @@ class Replay:
                 for group, notes in groups.items()
             }
 
-        return read_state(self._state / "groups.json", parse) or {}
+        return read_state(self._state / self._groups_name, parse) or {}
+
+    @property
+    def _groups_name(self) -> str:
+        """Each plan has notes of its own."""
+        plan = self.plan
+        return "groups.json" if plan is None or plan.number == 1 else f"groups-{plan.number}.json"
 
     def note_commits(self, group: str, notes: Notes) -> None:
         """Adds notes about commits to the group."""
         groups = self._groups()
         groups[group] = {**groups.get(group, {}), **notes}
         self._write(
-            "groups.json",
+            self._groups_name,
             {
                 name: [[*partition, note.to_json()] for partition, note in sorted(of_group.items())]
                 for name, of_group in groups.items()
@@ -316,28 +375,45 @@ class Replay:
     # --- the proof
 
     def verify(self) -> tuple[list[WrittenFile], list[str]]:
-        """Returns the manifest's files, and the problems: files that are missing, changed or not of the replay."""
+        """Returns the files of all manifests, and the problems: files that are missing, changed or not of the replay. A
+        Delta table may have other files, and no longer all of these.
+        """
         manifest = self.manifest()
-        promised = [WrittenFile.from_json(fields) for fields in manifest["files"]]
+        replaced = self._find_replaced()
+        manifests = [*self.earlier_manifests(plan_of_manifest(manifest)), manifest]
+        promised = [WrittenFile.from_json(fields) for manifest in manifests for fields in manifest["files"]]
         problems = []
         for file in promised:
             path = self.directory / file.name
+            if replaced(file):
+                continue
             if not path.exists():
                 problems.append(f"{file.name} is missing")
             elif _digest(path) != file.digest:
                 problems.append(f"{file.name} is not what was written")
         names = {file.name for file in promised}
         ending = plan_of_manifest(manifest).output.ending
-        for path in sorted(self.directory.rglob(f"*{ending}")):
+        for path in [] if self._is_table else sorted(self.directory.rglob(f"*{ending}")):
             name = str(path.relative_to(self.directory))
             if name not in names and not name.startswith("_"):
                 problems.append(f"{name} is not of this replay")
         return promised, problems
 
+    def _find_replaced(self) -> Callable[[WrittenFile], bool]:
+        """Returns a function that tells whether the log of a Delta table has removed a file."""
+        if not self._is_table:
+            return lambda _: False
+        from core.spark.delta_table import active_files, ensure_delta
+
+        ensure_delta()
+        active = active_files(self.directory)
+        return lambda file: file.name not in active
+
     def compare_with_log(self, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
         """Yields each range, the difference of its files from the log ("" if they are exact), and whether it could be
         compared. The range is written again elsewhere, and compared. Only for a plan that `is_direct`.
         """
+        is_replaced = self._find_replaced()
         for range_ in plan.ranges:
             receipt = read_receipt(self.directory, range_.name)
             if receipt is None:
@@ -346,6 +422,9 @@ class Replay:
                     f"_plog/receipts/{range_.name}.json is missing: its files can't be told from others",
                     False,
                 )
+                continue
+            if replaced := [file.name for file in receipt.files if is_replaced(file)]:
+                yield range_, f"{replaced[0]} is not in the Delta table any more: others rewrote its rows", False
                 continue
             with tempfile.TemporaryDirectory(prefix="plog-verify-") as temporary:
                 beside = Path(temporary)
@@ -376,9 +455,10 @@ def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
     """Returns a function that tells whether a task of the plan writes a file of this name."""
     units = {range_.name for range_ in plan.ranges}
     depth, ending = len(plan.output.partition_by), plan.output.ending
+    part = re.compile(rf"{plan.prefix}part-\d{{5}}")
 
     def is_of_unit(name: str) -> bool:
-        return name in units or (not (plan.is_direct and units) and bool(_PART.fullmatch(name)))
+        return name in units or (not (plan.is_direct and units) and bool(part.fullmatch(name)))
 
     def is_of_plan(name: str) -> bool:
         *folders, file = name.split("/")

@@ -62,7 +62,7 @@ class ReplayWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        unit = self._ranges[number].name if self._ranges else f"part-{number:05d}"
+        unit = self._ranges[number].name if self._ranges else f"{plan.prefix}part-{number:05d}"
         schema = to_arrow_schema(self._schema, timezone="UTC")
         files = write_files(self._claim, unit, plan.output, (batch.cast(schema) for batch in iterator), schema)
         if self._ranges:

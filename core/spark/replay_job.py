@@ -115,7 +115,8 @@ def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
     gaps = tuple(gap for _, of_range, _ in found for gap in of_range)
     left_out = tuple(dict.fromkeys(text for _, _, of_range in found for text in of_range))
     left_out += write_dead_letters(session, plan, plan.ranges, "00000")
-    write_receipt(replay.claim, Receipt(WHOLE, read_parts(replay.claim), records, gaps, left_out))
+    files = read_parts(replay.claim, plan.prefix)
+    write_receipt(replay.claim, Receipt(plan.prefix + WHOLE, files, records, gaps, left_out))
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:

@@ -20,7 +20,7 @@ from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
-from core.spark.source import ServersSource
+from core.spark.source import Offsets, ServersSource
 
 _VERSION = 3
 _FOLDERS_IN_A_WORD = 2
@@ -32,7 +32,8 @@ class ReplayPlan:
     """`request`: the request in the user's words; the same request again is the same replay, however the log has
     changed. `schema`: the columns that values become, in Spark's words: given, or derived when the plan was made;
     `decoding`: a `Decoding` as JSON, {} if keys and values stay bytes; `dead_letter`: where records go that it can't
-    decode; `transform`: module:function. `topic_ids` by topic, if they are known.
+    decode; `transform`: module:function. `topic_ids` by topic, if they are known. `ends`: (topic, partition, offset)
+    where the next plan begins, of each partition that was there; `number`: which plan it is of an output that grows.
     """
 
     request: dict[str, Any]
@@ -45,11 +46,18 @@ class ReplayPlan:
     dead_letter: str = ""
     topic_ids: dict[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    ends: tuple[tuple[str, int, int], ...] = ()
+    number: int = 1
 
     @property
     def is_direct(self) -> bool:
         """Whether tasks write records as they read them."""
         return not (self.transform or self.decoding or self.schema)
+
+    @property
+    def prefix(self) -> str:
+        """Returns what the names of units and files that are no range's begin with: each plan has its own."""
+        return "" if self.number == 1 else f"{self.number}-"
 
     def reached_by(self, access: str) -> ReplayPlan:
         """Returns the plan with `access` for its servers; an empty `access` keeps that of the plan."""
@@ -65,6 +73,11 @@ class ReplayPlan:
         for range_ in self.ranges:
             ends[range_.topic_partition] = max(ends.get(range_.topic_partition, 0), range_.end_offset)
         return ends
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Returns where the next plan begins. Plans of earlier releases know only of partitions that had records."""
+        return {TopicPartition(topic, number): offset for topic, number, offset in self.ends} or self.end_offsets
 
     def ranges_after(self, ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
         """Returns each partition's ranges from these offsets on; all of one without an offset."""
@@ -108,19 +121,47 @@ def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
 
 def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) -> None:
     """Raises PlogError if records that are still to be read are gone, or are not those that were planned."""
-    now = find_topic_ids(missing)
-    for topic, topic_id in now.items():
-        planned = plan.topic_ids.get(topic, topic_id)
-        if planned != topic_id:
-            raise PlogError(
-                f"topic {topic} was made again since the replay was planned: its id was {planned}, and is {topic_id}",
-                hint="replay to a new folder",
-            )
+    ensure_same_topics(plan.topic_ids, find_topic_ids(missing))
     bounds: dict[TopicPartition, tuple[int, int]] = {}
     for range_ in missing:
         if range_.topic_partition not in bounds:
             bounds[range_.topic_partition] = _find_bounds(range_)
         _ensure_there(range_, *bounds[range_.topic_partition])
+
+
+def ensure_same_topics(planned_ids: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raises PlogError for a topic whose id is another one; one that has none, or had none, may be any."""
+    for topic, topic_id in now.items():
+        planned = planned_ids.get(topic, topic_id)
+        if planned != topic_id:
+            raise PlogError(
+                f"topic {topic} was made again since the replay was planned: its id was {planned}, and is {topic_id}",
+                hint="replay to a new folder",
+            )
+
+
+def ensure_goes_on(after: Offsets, starts: Offsets, ends: Offsets, *, fails_if_gone: bool) -> None:
+    """Raises PlogError or AccessError if a log, which has the offsets from `starts` to `ends` now, does not go on at
+    `after`, where the last replay ended.
+    """
+    for partition, offset in after.items():
+        if partition not in starts:
+            raise AccessError(
+                f"{partition} is not there any more, and was replayed up to {offset}", where=str(partition)
+            )
+        if fails_if_gone and starts[partition] > offset:
+            raise PlogError(
+                f"{partition}: offsets from {offset} on come next, and are deleted already: the log begins at "
+                f"{starts[partition]}",
+                hint="replay what is left to a new folder, with --from beginning; a replay that was begun with "
+                "--allow-loss goes on after them",
+            )
+        if ends[partition] < offset:
+            raise AccessError(
+                f"{partition} ends at offset {ends[partition]}, and was replayed up to {offset}",
+                where=str(partition),
+                hint="plog verify tells whether it is damaged; if it was cut since, replay to a new folder",
+            )
 
 
 def _find_bounds(range_: OffsetRange) -> tuple[int, int]:

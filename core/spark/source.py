@@ -196,14 +196,24 @@ def _at_times(times: Offsets, option: str, source: Source, *, is_met: bool) -> d
     return found
 
 
-def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-    """Plans one range for each task, in order of partitions and offsets. Raises PlogError if offsets are missing."""
+def plan_ranges(
+    source: Source, options: SourceOptions, starts: Offsets, ends: Offsets, lost: Offsets | None = None
+) -> list[OffsetRange]:
+    """Plans one range for each task, in order of partitions and offsets. `lost`: of some partitions, an offset before
+    the start; what is gone since then is part of the first range, whose reader reports it. Raises PlogError if offsets
+    are missing.
+    """
     pieces: list[tuple[TopicPartition, Piece]] = []
     for partition in sorted(starts):
         start, end = _what_is_there(source, partition, starts[partition], ends[partition], options)
+        found = []
         if start < end:
             target_bytes = _NO_LIMIT if options.latest_per_key else options.range_bytes
-            pieces += [(partition, piece) for piece in source.split(partition, start, end, target_bytes)]
+            found = source.split(partition, start, end, target_bytes)
+        if lost and partition in lost:
+            first = found[0] if found else Piece(start, start, 0)
+            found[:1] = [first._replace(start=lost[partition])]
+        pieces += [(partition, piece) for piece in found]
     if options.max_records_per_partition:
         pieces = [p for tp, piece in pieces for p in _split(tp, piece, 1 / options.max_records_per_partition)]
     if pieces and options.min_partitions > len(pieces):

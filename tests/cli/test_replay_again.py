@@ -215,7 +215,7 @@ def test_a_log_that_has_grown_is_named(data: Path, out: Path) -> None:
     append(log, make_batch(b"62", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
     append_marker(log, 1, is_commit=True)
     log.close()
-    said = f"note: {out} is done as of t-0@60; the log has 3 records more by now\n"
+    said = f"note: {out} is done as of t-0@60; the log has 3 records more by now; --continue replays them\n"
     assert said in replay(data, out)
     assert offsets(out) == list(range(60))
     receipts(out)[0].unlink()  # it goes on with an old plan

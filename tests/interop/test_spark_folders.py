@@ -97,7 +97,7 @@ def test_a_delta_table_has_every_row(spark: SparkSession, tmp_path: Path) -> Non
         [batch],
         batch.schema,
     )
-    commit_delta_table(tmp_path, files, ["city"], "id")
+    commit_delta_table(tmp_path, files, parse_partitions(["city"]), "id")
     found = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()
     null = ("", NULL_PARTITION)
     expected = {n: None if city in null else city for n, city in enumerate(CITIES)}

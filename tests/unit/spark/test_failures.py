@@ -473,7 +473,7 @@ def test_what_is_one_value_or_none_is_sparks_to_judge(tmp_path: Path, value: byt
 
 @pytest.mark.longer
 def test_a_delta_table_of_nothing(tmp_path: Path) -> None:
-    commit_delta_table(tmp_path, [], "", "id")
+    commit_delta_table(tmp_path, [], (), "id")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -449,7 +449,7 @@ def test_a_delta_table_of_a_replays_files(log_directory: Path, tmp_path: Path, b
     for range_ in plan.ranges:
         write_range(replay.claim, range_, plan)
     for _ in range(2):  # a rerun that does not know that it was done
-        commit_delta_table(replay.directory, replay.files(plan), [by] if by else [], plan.id)
+        commit_delta_table(replay.directory, replay.files(plan), plan.output.partition_by, plan.id)
     replay.commit(plan)
     table = deltalake.DeltaTable(str(replay.directory))
     assert table.version() == 0

@@ -398,13 +398,13 @@ def test_no_part_of_an_older_number(out: Path, plan: ReplayPlan, lost: Replay) -
     write_part(lost.claim, "part-00000", write_files(lost.claim, "part-00000", PARQUET, [batch(1, 2)], SCHEMA))
     shuffled = replace(plan, transform="some:function")
     winner = begun(out, plan, take_over=True)
-    assert read_parts(winner.claim) == ()
+    assert read_parts(winner.claim, "") == ()
     assert (out / "part-00000.parquet").exists()
     winner.clear(shuffled)
     assert not (out / "part-00000.parquet").exists()
     written = write_files(winner.claim, "part-00000", PARQUET, [batch(3)], SCHEMA)
     write_part(winner.claim, "part-00000", written)
-    assert read_parts(winner.claim) == written
+    assert read_parts(winner.claim, "") == written
 
 
 @pytest.mark.parametrize("step", range(11))
