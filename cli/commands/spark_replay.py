@@ -503,7 +503,11 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
     from cli.replay_progress import ReplayProgress
     from core.spark.spark_session import spark_session
 
-    with _scratch() as scratch, spark_session(settings, scratch, say) as session, ReplayProgress(todo) as progress:
+    with (
+        _scratch() as scratch,
+        spark_session(settings, scratch, say, is_light=plan.is_direct) as session,
+        ReplayProgress(todo) as progress,
+    ):
         from core.spark.replay_job import run_replay
 
         run_replay(session, replay, plan, progress.on_done)
@@ -554,7 +558,7 @@ def _run_to_topic(
     with (
         _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"),
         _scratch() as scratch,
-        spark_session(settings, scratch, say) as session,
+        spark_session(settings, scratch, say, is_light=True) as session,
         _showing_how_far_lanes_are(replay, lanes) as look,
     ):
         left_out = replay.run(session, lanes, look)

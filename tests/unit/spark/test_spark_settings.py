@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -153,15 +154,12 @@ def test_settings_that_are_refused(given: str, said: str, hint: str | None) -> N
     assert "abc" not in str(caught.value)
 
 
-@pytest.mark.longer
-def test_what_plog_sets_after_the_user_is_refused_from_the_user(
-    defaults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So no setting that --conf takes is set again behind it."""
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What a session is started with, once `_start` was called: no JVM is. `file` is its settings file."""
     spark = pytest.importorskip("pyspark.sql", reason="the extra spark is not installed")
     for name in ("PYTHONSAFEPATH", "PYSPARK_PYTHON"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
-    monkeypatch.setenv("PLOG_MAX_EXPANSION", "1G")
     monkeypatch.setattr("core.spark.spark_session.java_environment", lambda _: {})
     found: dict[str, str] = {}
 
@@ -170,11 +168,34 @@ def test_what_plog_sets_after_the_user_is_refused_from_the_user(
         found["file"] = (tmp_path / "spark.conf").read_text()
 
     monkeypatch.setattr(spark.SparkSession.Builder, "getOrCreate", start)
-    _start(SparkSettings("local", conf={"spark.executorEnv.PLOG_MAX_EXPANSION": "2G"}), tmp_path, tmp_path / "log")
-    lines = found.pop("file").splitlines()
+    return found
+
+
+@pytest.mark.longer
+def test_what_plog_sets_after_the_user_is_refused_from_the_user(
+    defaults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: dict[str, str]
+) -> None:
+    """So no setting that --conf takes is set again behind it."""
+    monkeypatch.setenv("PLOG_MAX_EXPANSION", "1G")
+    settings = SparkSettings("local", conf={"spark.executorEnv.PLOG_MAX_EXPANSION": "2G"})
+    _start(settings, tmp_path, tmp_path / "log", is_light=False)
+    lines = started.pop("file").splitlines()
     of_limit = [line for line in lines if line.startswith("spark.executorEnv.PLOG_MAX_EXPANSION")]
     assert [line.rpartition("=")[2] for line in of_limit] == ["1G", "2G"]
-    assert "spark.sql.session.timeZone" in found
-    for name in found:
+    assert "spark.sql.session.timeZone" in started
+    for name in started:
         with pytest.raises(UsageError, match="can't be set"):
             parse_conf([f"{name}=x"])
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("is_light", [True, False])
+def test_a_light_jvm_does_without_its_second_compiler(
+    is_light: bool, defaults: Path, tmp_path: Path, started: dict[str, str]
+) -> None:
+    """Spark puts the default options before the extra ones, and a JVM takes the later of two."""
+    settings = SparkSettings("local", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"})
+    _start(settings, tmp_path, tmp_path / "log", is_light=is_light)
+    options = dict(re.findall(r"^spark\.driver\.(\w+)=(.*)$", started["file"].replace("\\", ""), re.MULTILINE))
+    assert options["defaultJavaOptions"].endswith(" -XX:TieredStopAtLevel=1") == is_light
+    assert options["extraJavaOptions"] == "-XX:TieredStopAtLevel=4"
