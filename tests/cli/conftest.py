@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,8 +44,11 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Nobody changes what is in it."""
-    return Installed(tmp_path_factory.mktemp("installed"))
+    """One for all processes of a run. Nobody changes what is in it."""
+    base = tmp_path_factory.getbasetemp()
+    installed = Installed((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed")
+    installed.make()
+    return installed
 
 
 @pytest.fixture(scope="session")

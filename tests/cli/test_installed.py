@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,16 +78,8 @@ def test_the_commands_work(installed: Installed, tmp_path: Path) -> None:
     assert installed.run("plog", "--version").stdout.split()[-1] == installed.wheel.name.split("-")[1].encode()
 
 
-@pytest.fixture
-def lean(installed: Installed) -> Iterator[Installed]:
-    """Without pyarrow, as `pip install plog-kafka` is."""
-    hidden = installed.site_packages / "without_pyarrow.pth"
-    hidden.write_text("import sys; sys.modules['pyarrow'] = None\n")
-    yield installed
-    hidden.unlink()
-
-
-def test_a_lean_install_does_all_but_arrow_parquet_and_spark(lean: Installed, tmp_path: Path) -> None:
+def test_a_lean_install_does_all_but_arrow_parquet_and_spark(installed: Installed, tmp_path: Path) -> None:
+    lean = installed.lean
     lean.run("python", "-c", "import pyarrow", expect=1)
     data = ["--data-dir", str(tmp_path / "data")]
     lean.run("plog", "topic", "create", "t", "--partitions", "2", *data)

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,6 +42,8 @@ def test_with_a_server(plog_server):
     assert subprocess.run(command, capture_output=True, check=True).stderr == b""
 """
 
+_HIDES_PYARROW = "import os, sys; 'WITHOUT_PYARROW' in os.environ and sys.modules.update(pyarrow=None)\n"
+
 
 def build_packages(folder: Path) -> None:
     """Builds the sdist, and the wheel by way of it, as a package index's users would. One process at a time does: the
@@ -55,17 +59,44 @@ class Installed:
     """An environment with the wheel, and the application's folder; `run` is a command that is typed there."""
 
     def __init__(self, folder: Path) -> None:
-        build_packages(folder / "dist")
-        (self.wheel,) = (folder / "dist").glob("*.whl")
+        self._folder = folder
+        self._added: dict[str, str] = {}
         self.application = folder / "application"
         self.bin = folder / "venv" / "bin"
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, capture_output=True)
+
+    @property
+    def wheel(self) -> Path:
+        (wheel,) = (self._folder / "dist").glob("*.whl")
+        return wheel
+
+    @property
+    def lean(self) -> Self:
+        """The same without pyarrow, as `pip install plog-kafka` is."""
+        lean = type(self)(self._folder)
+        lean._added = {"WITHOUT_PYARROW": "1"}
+        return lean
+
+    def make(self) -> None:
+        """Does nothing if another process has made it, and waits for one that does."""
+        self._folder.mkdir(exist_ok=True)
+        with (self._folder / "turn").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            if not self.application.exists():
+                build_packages(self._folder / "dist")
+                self._install()
+                self._write_application()
+
+    def _install(self) -> None:
+        """Where this environment has pip, the other does without its own, which takes most of its time."""
+        venv = self._folder / "venv"
+        own_pip = ["--without-pip"] if find_spec("pip") else []
+        subprocess.run([sys.executable, "-m", "venv", *own_pip, venv], check=True, capture_output=True)
         # What plog needs is here already. The repository itself is not found through this file: Python does not follow
         # the .pth files of a folder that a .pth file names.
-        self.site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
-        (self.site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-        self.run("python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(self.wheel), cwd=folder)
-        self._write_application()
+        site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(venv)}))
+        (site_packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n{_HIDES_PYARROW}")
+        options = ["--quiet", "--no-deps", "--no-index", "--ignore-installed"]
+        self.run("python", "-m", "pip", "install", *options, str(self.wheel), cwd=self._folder)
 
     def _write_application(self) -> None:
         files = {
@@ -85,7 +116,7 @@ class Installed:
         """Without what says which Python, as a Spark session that a test has started in this process does."""
         kinds = ("PYTHON", "PYSPARK_", "VIRTUAL_ENV")
         own = {key: value for key, value in os.environ.items() if not key.startswith(kinds)}
-        return {**own, "PATH": f"{self.bin}:{os.environ['PATH']}"}
+        return {**own, **self._added, "PATH": f"{self.bin}:{os.environ['PATH']}"}
 
     def run(
         self, command: str, *arguments: str, cwd: Path | None = None, expect: int = 0, stdin: bytes = b""
