@@ -34,13 +34,13 @@ _STREAM = """
 import sys
 from pyspark.sql import SparkSession
 from plog.spark import register
-source, target, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 register(spark)
-rows = spark.readStream.format("plog").options(path=source, subscribe="t", startingOffsets="earliest").load()
-rows = rows.selectExpr("CAST(value AS STRING)")
-writer = rows.writeStream.format("json").option("path", target).option("checkpointLocation", checkpoint)
-writer.trigger(availableNow=True).start().awaitTermination()
+for source, target, checkpoint in zip(*[iter(sys.argv[1:])] * 3):
+    rows = spark.readStream.format("plog").options(path=source, subscribe="t", startingOffsets="earliest").load()
+    rows = rows.selectExpr("CAST(value AS STRING)")
+    writer = rows.writeStream.format("json").option("path", target).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
 """
 
 
@@ -178,17 +178,30 @@ def replay(one: Commit, other: Commit, place: Path) -> None:
 
 
 def stream(one: Commit, other: Commit, place: Path) -> None:
-    """A stream goes on from the checkpoint of the other commit: each record once."""
-    data, target, checkpoint = place / "data", place / "streamed", place / "checkpoint"
-    for commit, lines in ((one, b"1\n2\n"), (other, b"3\n")):
-        commit.run("produce", "t", "--data-dir", data, stdin=lines)
-        commit.run_python(_STREAM, data, target, checkpoint)
-    values = sorted(line for file in target.glob("*.json") for line in file.read_text().splitlines())
-    assert values == [f'{{"value":"{n}"}}' for n in range(1, 4)], values
+    """A stream goes on from the checkpoint of the other commit: each record once. One stream for each order: the other
+    commit goes on with the one and begins the next, as a start of Spark costs more than both.
+    """
+
+    def go_on(commit: Commit, *streams: tuple[Path, bytes]) -> None:
+        paths = []
+        for folder, lines in streams:
+            commit.run("produce", "t", "--data-dir", folder / "data", stdin=lines)
+            paths += [folder / "data", folder / "streamed", folder / "checkpoint"]
+        commit.run_python(_STREAM, *paths)
+
+    first, second = place / f"of-{one.name}", place / f"of-{other.name}"
+    go_on(one, (first, b"1\n2\n"))
+    go_on(other, (first, b"3\n"), (second, b"1\n2\n"))
+    go_on(one, (second, b"3\n"))
+    for folder in (first, second):
+        values = sorted(line for file in (folder / "streamed").glob("*.json") for line in file.read_text().splitlines())
+        assert values == [f'{{"value":"{n}"}}' for n in range(1, 4)], (folder.name, values)
 
 
 CHECKS: tuple[Check, ...] = (directory, killed_server, undone_recovery, compacted_log)
 WITH_SPARK: tuple[Check, ...] = (replay, stream)
+_BOTH_WAYS = (stream,)
+"""Those that one call plays in both orders."""
 
 
 def exchange(old: Commit, new: Commit, place: Path, checks: tuple[Check, ...]) -> list[str]:
@@ -199,7 +212,8 @@ def exchange(old: Commit, new: Commit, place: Path, checks: tuple[Check, ...]) -
         old.environment |= java
         new.environment |= java
     for check in checks:
-        for one, other in ((old, new), (new, old)):
+        orders = ((old, new), (new, old))[: 1 if check in _BOTH_WAYS else 2]
+        for one, other in orders:
             title = f"{check.__name__}: {one.name}, then {other.name}"
             try:
                 check(one, other, place / f"{check.__name__}-{one.name}")
