@@ -96,9 +96,8 @@ def spark_replay(
             raise typer.Exit(_verify(Replay(verify), output))
     if not request.topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
-    from core.pipeline.spark_replay_plan import find_target, make_plan
+    from core.pipeline.spark_replay_plan import make_plan
     from core.spark.spark_session import ensure_pyspark
-    from core.spark.topic_replay import TopicReplay
 
     session = place.session()
     servers = session.find_named_server()
@@ -107,7 +106,7 @@ def spark_replay(
     _ensure_registry_is_used(request)
     make = partial(make_plan, request, session, range_size, find_spark_access())
     if dry_run:
-        _show_plan(_plan_to_go_on(request, make) if request.continue_ else make(), settings.master, output)
+        _show_plan(_plan_to_go_on(request, make, session) if request.continue_ else make(), settings.master, output)
         return
     request.ensure_sensible()
     ensure_pyspark()
@@ -124,10 +123,11 @@ def spark_replay(
 
     with ReplayReport(to, output) as report:
         if request.kind == "topic":
-            plan = make()
-            access = find_spark_access() if servers or "@" in request.where else ""
-            to_topic = TopicReplay(find_target(request, session), request.where.partition("@")[0], access)
-            left_out = _replay_to_topic(to_topic, plan, settings, group=commit_group, session=session)
+            to_topic, after = _find_topic(request, session)
+            plan = make(after=after)
+            left_out = _replay_to_topic(
+                to_topic, plan, settings, group=commit_group, session=session, goes_on=after is not None
+            )
             report.add(plan.id, len(plan.ranges), left_out)
             is_whole = not left_out
         else:
@@ -225,13 +225,15 @@ def _replay_to_folder(
     return _print_left_out(left_out)
 
 
-def _plan_to_go_on(request: ReplayRequest, make_plan: Callable[..., ReplayPlan]) -> ReplayPlan:
-    """Returns what --continue would do: the rest of the plan in the folder, and the plan that follows."""
+def _plan_to_go_on(request: ReplayRequest, make_plan: Callable[..., ReplayPlan], session: Session) -> ReplayPlan:
+    """Returns what --continue would do: the rest of the plan that is there, and the plan that follows."""
     from core.spark.replay import Replay
 
     if request.where == "-":
         raise UsageError("--continue: of which folder?", hint="--to parquet:DIR --continue --dry-run")
     request.ensure_sensible()
+    if request.kind == "topic":
+        return make_plan(after=_find_topic(request, session)[1])
     replay = Replay(Path(request.where), takes_table=request.kind == "delta")
     plan = replay.find_plan(request.to_json())
     if plan is None:
@@ -513,11 +515,21 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
         run_replay(session, replay, plan, progress.on_done)
 
 
+def _find_topic(request: ReplayRequest, session: Session) -> tuple[TopicReplay, ReplayPlan | None]:
+    """Returns the topic to write to; and with --continue the plan to go on from, if there is one."""
+    from core.pipeline.spark_replay_plan import find_target
+    from core.spark.topic_replay import TopicReplay
+
+    access = find_spark_access() if session.find_named_server() or "@" in request.where else ""
+    replay = TopicReplay(find_target(request, session), request.where.partition("@")[0], access)
+    return replay, replay.find_progress(request.to_json()) if request.continue_ else None
+
+
 def _replay_to_topic(
-    replay: TopicReplay, plan: ReplayPlan, settings: SparkSettings, *, group: str, session: Session
+    replay: TopicReplay, plan: ReplayPlan, settings: SparkSettings, *, group: str, session: Session, goes_on: bool
 ) -> list[str]:
-    """Replays; returns what had to be left out."""
-    planned = replay.freeze(plan)
+    """Replays; returns what had to be left out. Lanes that were not done go on when they are."""
+    planned = replay.freeze(plan, goes_on=goes_on)
 
     def count_done() -> str:
         now = replay.look(planned)
@@ -525,18 +537,22 @@ def _replay_to_topic(
 
     with _saying_how_far(count_done):
         lanes, left_out = _run_to_topic(replay, planned, plan, settings)
+    ends = {lane.partition: lane.end_offset for lane in lanes}
     if group:
-        ends = {lane.partition: lane.end_offset for lane in lanes}
         notes = {lane.partition: lane.groups[group] for lane in lanes if group in lane.groups}
         save = partial(replay.note_commits, lanes, group)
         _commit(group, session, ends, notes, save=save)
-    _say_what_came_since(replay.topic, {lane.partition: lane.end_offset for lane in lanes}, lambda: plan)
+    is_behind = goes_on and plan.ranges_after({**plan.next_offsets, **ends})
+    if not is_behind:
+        _say_what_came_since(replay.topic, ends, lambda: plan)
     left_out += [
         f"{lane.partition}: records that its log had lost; plog gaps tells which it lacks now"
         for lane in lanes
         if lane.is_lacking and not left_out
     ]
     _print_left_out(left_out)
+    if is_behind:
+        left_out += _replay_to_topic(replay, plan, settings, group=group, session=session, goes_on=True)
     return left_out
 
 

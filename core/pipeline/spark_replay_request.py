@@ -76,7 +76,7 @@ class ReplayRequest:
         str, Option("About how large a file may become, as 256M. Default: one file a task.", metavar="BYTES")
     ] = ""
     continue_: Annotated[
-        bool, Option("When the replay that is there is done, replay what came since, to the same place.")
+        bool, Option("When the replay that is there is done, replay what came since to the same place.")
     ] = False
     columns: Annotated[str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")] = ""
     key_format: Annotated[
@@ -232,7 +232,6 @@ RULES = (
     excludes("latest_per_key", "from_group", "--latest-per-key is of the whole topic: not with --from-group"),
     excludes("kind=topic", "partition_by columns schema transform key_format=base64 value_format=base64 compression "
              "file_size decodes", "a topic gets records as they are: no columns, formats or --transform"),
-    excludes("continue_", "kind=topic", "a topic goes on by --from-group and --commit-group: no --continue"),
     excludes("continue_", "latest_per_key", "--latest-per-key is of the whole topic: not with --continue"),
 )  # fmt: skip
 

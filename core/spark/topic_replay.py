@@ -3,15 +3,17 @@
 Each partition of the source is a lane, with a transactional id and a consumer group of that name:
 
     plog-replay-<id>-<topic>-<partition>     committed offset: the source's, up to where records are in the topic
-                                             metadata: {"start": 0, "end": 180, "topic_id": "..", "groups": {}}, the
-                                             frozen plan, and the groups that its end was committed to;
+                                             metadata: {"start": 0, "end": 180, "topic_id": "..", "groups": {},
+                                             "lanes": 6}, the frozen plan, the groups that its end was committed to, and
+                                             how many lanes the first plan had;
                                              "is_lacking": true if records were left out that the log had lost
 
 `<id>` is a digest of the request, so that the same command finds its lanes again, also with `--allow-loss`. A task goes
 through a lane's ranges in order; the records of one are a transaction, and its end offset is committed with them.
 Another task that takes the lane over fences the first. A lane's plan is written before any of its records. A replay
 that begins at a group's offsets is a job that is run again and again: its lanes keep their plan until it is done and
-the group is at its end; then they are planned again, from there.
+the group is at its end; then they are planned again, from there. With `--continue` a lane that is done is planned again
+from its own end. That is done in a transaction of the lane, so that it fences whatever still works in it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.admin.group_admin import GroupAdmin, GroupOffset
 from core.client.net.kafka_client import KafkaClient
 from core.client.write.transactional_producer import TransactionalProducer
@@ -33,6 +36,7 @@ from core.forensics.missing_offsets import offsets_are
 from core.spark.cluster_access import connect
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_range
+from core.spark.range_output import OutputFormat
 from core.spark.records_to_send import RecordCutter
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import run_interruptibly
@@ -49,7 +53,8 @@ _IS_LACKING = {"is_lacking": True}
 class Lane:
     """One partition of the source, planned from `start_offset` to `end_offset`. `name`: of the transactional id and the
     group; `done_offset`: up to there its records are in the topic; `groups`: those that its end was committed to;
-    `is_lacking`: the log had lost records of it, which were left out.
+    `is_lacking`: the log had lost records of it, which were left out; `lanes`: how many the first plan had, 0 if an
+    earlier release made it.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Lane:
     done_offset: int
     groups: Mapping[str, CommitNote] = field(default_factory=dict)
     is_lacking: bool = False
+    lanes: int = 0
 
     @property
     def missing(self) -> list[OffsetRange]:
@@ -69,6 +75,23 @@ class Lane:
     @property
     def is_done(self) -> bool:
         return self.done_offset >= self.end_offset
+
+    def as_planned(self, found: GroupOffset) -> Lane:
+        """Returns the lane as its committed offset says, with the present ranges."""
+        planned = json.loads(found.metadata)
+        inside = _within(self.ranges, planned["start"], planned["end"])
+        if self.ranges and not self.ranges[0].fails_if_gone:
+            inside = _from(inside, self.ranges[0], found.offset, planned["end"])
+        return replace(
+            self,
+            start_offset=planned["start"],
+            end_offset=planned["end"],
+            ranges=inside,
+            done_offset=found.offset,
+            groups={group: CommitNote(**fields) for group, fields in planned.get("groups", {}).items()},
+            is_lacking=planned.get("is_lacking", False),
+            lanes=planned.get("lanes", 0),
+        )
 
     def at(self, found: GroupOffset) -> Lane:
         """Returns the lane with the progress of its committed offset."""
@@ -80,6 +103,7 @@ class Lane:
         """Returns the metadata that is committed with the offset."""
         groups = {group: note.to_json() for group, note in self.groups.items()}
         fields = {"start": self.start_offset, "end": self.end_offset, "topic_id": self.topic_id, "groups": groups}
+        fields["lanes"] = self.lanes
         return json.dumps(fields | (_IS_LACKING if self.is_lacking else {}))
 
 
@@ -95,70 +119,92 @@ class TopicReplay:
     def connect(self) -> KafkaClient:
         return connect(self.servers, self.access)
 
-    def freeze(self, plan: ReplayPlan) -> list[Lane]:
-        """Writes the lanes' plans, or reads those that were written before. Raises PlogError if the topic is not the
-        same any more, or the group to begin from was set back to what is replayed; KafkaError if the topic to write to
-        is not there.
+    def find_progress(self, request: Mapping[str, Any]) -> ReplayPlan | None:
+        """Returns a plan that ends where the lanes are, for the next one to go on from; None if the request is new, or
+        if a first run did not come to write all lanes' plans. Raises PlogError for a request without lanes if the topic
+        has records: the cluster may have forgotten the lanes. KafkaError if the topic is not there.
+        """
+        prefix = _prefix_of(request)
+        with contextlib.closing(self.connect()) as client:
+            count = len(client.topic(self.topic).partitions)
+            admin = GroupAdmin(client)
+            names = [group.group_id for group in admin.list_groups() if group.group_id.startswith(prefix)]
+            found = {name: offset for name in names if (offset := admin.offsets(name).get(self._place)) is not None}
+            partitions = [TopicPartition(self.topic, number) for number in range(count)]
+            offsets = [Admin(client).list_offsets(dict.fromkeys(partitions, bound)) for bound in (EARLIEST, LATEST)]
+        if not found and offsets[0] != offsets[1]:
+            raise PlogError(
+                f"{self.topic} has records, and its cluster has no offsets of this replay: --continue would write them "
+                "once more, if they were forgotten",
+                hint="a cluster forgets them offsets.retention.minutes after the last run; for a first run into a "
+                "topic with other records: the same command without --continue",
+            )
+        planned = {name: json.loads(offset.metadata) for name, offset in found.items()}
+        if not found or len(found) < min(fields.get("lanes", 0) for fields in planned.values()):
+            return None
+        ends, topic_ids = [], {}
+        for name, offset in found.items():
+            topic, _, number = name.removeprefix(prefix).rpartition("-")
+            ends.append((topic, int(number), offset.offset))
+            topic_ids[topic] = planned[name]["topic_id"]
+        output = OutputFormat("topic", "binary", "binary")
+        return ReplayPlan(dict(request), (), output, topic_ids=topic_ids, ends=tuple(sorted(ends)))
+
+    def freeze(self, plan: ReplayPlan, *, goes_on: bool = False) -> list[Lane]:
+        """Writes the lanes' plans, or reads those that were written before; returns the lanes of partitions that have
+        records. With `goes_on` lanes that are done are planned again up to the plan's end, and all are returned. Raises
+        PlogError if the topic is not the same any more, or the group to begin from was set back to what is replayed;
+        KafkaError if the topic to write to is not there.
         """
         from_group = plan.request.get("from_group", "")
-        request = dict(plan.request)  # the same with and without --allow-loss: no record is to be replayed again
-        if "allow_loss" in request:
-            request["allow_loss"] = False
-        replay_id = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]
-        by_partition: dict[TopicPartition, list[OffsetRange]] = {}
+        prefix = _prefix_of(plan.request)
+        ends = plan.next_offsets
+        by_partition: dict[TopicPartition, list[OffsetRange]] = {partition: [] for partition in ends}
         for range_ in plan.ranges:
-            by_partition.setdefault(range_.topic_partition, []).append(range_)
+            by_partition[range_.topic_partition].append(range_)
         with contextlib.closing(self.connect()) as client:
             client.topic(self.topic)
             admin = GroupAdmin(client)
             lanes = []
             for partition, ranges in sorted(by_partition.items()):
-                name = f"plog-replay-{replay_id}-{partition}"
-                topic_id = plan.topic_ids.get(partition.topic, "")
-                lanes.append(self._freeze_lane(admin, name, tuple(ranges), topic_id, from_group))
+                start = ranges[0].start_offset if ranges else ends[partition]
+                new = Lane(
+                    name=f"{prefix}{partition}",
+                    partition=partition,
+                    start_offset=start,
+                    end_offset=ends[partition],
+                    ranges=tuple(ranges),
+                    topic_id=plan.topic_ids.get(partition.topic, ""),
+                    done_offset=start,
+                    lanes=len(ends),
+                )
+                lane = self._freeze_lane(admin, new, from_group, goes_on=goes_on)
+                if ranges or goes_on:
+                    lanes.append(lane)
         return lanes
 
-    def _freeze_lane(
-        self, admin: GroupAdmin, name: str, ranges: tuple[OffsetRange, ...], topic_id: str, from_group: str
-    ) -> Lane:
-        found = admin.offsets(name).get(self._place)
-        partition, start, end = ranges[0].topic_partition, ranges[0].start_offset, ranges[-1].end_offset
-        new = Lane(
-            name=name,
-            partition=partition,
-            start_offset=start,
-            end_offset=end,
-            ranges=ranges,
-            topic_id=topic_id,
-            done_offset=start,
-        )
+    def _freeze_lane(self, admin: GroupAdmin, new: Lane, from_group: str, *, goes_on: bool) -> Lane:
+        found = admin.offsets(new.name).get(self._place)
         if found is None:
             self._commit(admin, new)
             return new
-        planned = json.loads(found.metadata)
-        if planned["topic_id"] != topic_id:
+        if not (new.ranges or goes_on):
+            return new
+        partition, name = new.partition, new.name
+        if json.loads(found.metadata)["topic_id"] != new.topic_id:
             raise PlogError(
                 f"{partition} is of another topic than when its replay began, by the topic's id",
                 hint=f"plog group delete {name} forgets what was replayed",
             )
-        groups = {group: CommitNote(**fields) for group, fields in planned.get("groups", {}).items()}
-        inside = _within(ranges, planned["start"], planned["end"])
-        if not ranges[0].fails_if_gone:
-            inside = _from(inside, ranges[0], found.offset, planned["end"])
-        lane = replace(
-            new,
-            start_offset=planned["start"],
-            end_offset=planned["end"],
-            ranges=inside,
-            done_offset=found.offset,
-            groups=groups,
-            is_lacking=planned.get("is_lacking", False),
-        )
+        lane = new.as_planned(found)
+        if goes_on and lane.is_done:
+            return self._go_on(new)
+        start, groups = new.start_offset, lane.groups
         if not lane.is_done:
             if not _covers(lane):
                 raise PlogError(
                     f"{partition}: {offsets_are(found.offset, lane.end_offset)} still to be replayed, "
-                    f"and the log has {start} to {end} now",
+                    f"and the log has {start} to {new.end_offset} now",
                     hint=f"--allow-loss goes on with what there is; plog group delete {name} forgets what was "
                     "replayed, and begins again",
                 )
@@ -172,6 +218,29 @@ class TopicReplay:
                 f"{lane.end_offset} are in {self.topic} already",
                 hint=f"plog group delete {name} forgets what was replayed",
             )
+        return lane
+
+    def _go_on(self, new: Lane) -> Lane:
+        """Plans a lane that is done again, from its end to that of `new`; if it is not done, as another driver planned
+        it just now, returns it. A lane without news is written again, too: the cluster keeps it for longer.
+        """
+        with contextlib.closing(TransactionalProducer(self.connect, new.name, timeout_ms=_TIMEOUT_MS)) as producer:
+            with contextlib.closing(self.connect()) as client:
+                found = GroupAdmin(client).stable_offsets(new.name, [self._place])[self._place]
+            lane = new.as_planned(found)
+            if not lane.is_done:
+                return lane
+            if found.offset < new.end_offset:
+                lane = replace(
+                    new,
+                    start_offset=found.offset,
+                    ranges=_within(new.ranges, found.offset, new.end_offset),
+                    done_offset=found.offset,
+                    groups={group: note for group, note in lane.groups.items() if not note.is_done},
+                    lanes=lane.lanes,
+                )
+            producer.send_offsets(new.name, {self._place: found.offset}, lane.metadata)
+            producer.commit()
         return lane
 
     def _commit(self, admin: GroupAdmin, lane: Lane) -> None:
@@ -213,6 +282,14 @@ class TopicReplay:
             for partition, lane in noted.items():
                 groups = {**lane.groups, group: notes[partition]}
                 self._commit(admin, replace(lane, done_offset=lane.end_offset, groups=groups))
+
+
+def _prefix_of(request: Mapping[str, Any]) -> str:
+    """Returns what the names of the request's lanes begin with."""
+    request = dict(request)  # the same with and without --allow-loss: no record is to be replayed again
+    if "allow_loss" in request:
+        request["allow_loss"] = False
+    return f"plog-replay-{hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]}-"
 
 
 def _covers(lane: Lane) -> bool:

@@ -136,7 +136,7 @@ class Job:
         request, place = ReplayRequest(topics=[self.name], to=to, **options), Place(bootstrap_server=self.servers)
         Context().run(command.spark_replay, request, master="local[1]", place=place, **of_command)
 
-    def to_topic(self, **options: str) -> None:
+    def to_topic(self, **options: Any) -> None:
         self.replay(f"topic:{self.target}", **options)
 
     def connect(self) -> KafkaClient:
@@ -271,4 +271,61 @@ def test_nightly_jobs_into_folders_killed_at_every_step(job: Job, tmp_path: Path
     night(steps + 1, 1)
     found = [offset for path in tmp_path.glob("*/*.parquet") for offset in pq.read_table(path)["offset"].to_pylist()]
     assert sorted(found) == list(range(job.produced))
+    assert job.group("n") == job.produced
+
+
+# --- jobs that go on
+
+
+@pytest.mark.longer
+def test_a_topic_that_goes_on_each_night(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without news nothing is written; a partition that came since is read from its beginning, and not those before
+    the first night.
+    """
+    job.grow(100)
+    job.to_topic(continue_=True, from_="end")
+    for count in 10, 0, 5:
+        job.grow(count)
+        capsys.readouterr()
+        job.to_topic(continue_=True, from_="end")
+        if count == 0:
+            assert capsys.readouterr().err.startswith(f"{job.target} has all of it already")
+    assert job.in_target() == list(range(100, 115))
+    with contextlib.closing(job.connect()) as client:
+        Admin(client).create_partitions(job.name, 2)
+        producer = Producer(client, job.name)
+        values = ByteStrings.of_list([b"1000", b"1001"])
+        producer.send(RecordsToSend(1, NOW + np.arange(2), None, values, None, np.arange(2)))
+        producer.flush()
+    job.grow(1)
+    job.to_topic(continue_=True, from_="end")
+    assert job.in_target() == [*range(100, 116), 1000, 1001]
+    job.to_topic(from_="end")  # as without it, whatever came
+    assert len(job.in_target()) == 18
+
+
+@pytest.mark.longer
+def test_a_topic_whose_replay_was_forgotten_is_not_filled_twice(job: Job) -> None:
+    """Of a job that stood still for longer than offsets.retention.minutes."""
+    job.grow(10)
+    job.to_topic(continue_=True)
+    with contextlib.closing(job.connect()) as client:
+        admin = GroupAdmin(client)
+        (lane,) = [g.group_id for g in admin.list_groups() if g.group_id.endswith(f"-{job.name}-0")]
+        admin.delete(lane)
+    with pytest.raises(PlogError, match=r"has records, and its cluster has no offsets of this replay") as refused:
+        job.to_topic(continue_=True)
+    assert "without --continue" in (refused.value.hint or "")
+    assert job.in_target() == list(range(10))
+
+
+@pytest.mark.longer
+def test_a_job_that_goes_on_killed_at_every_step(job: Job) -> None:
+    def night(_: int, count: int) -> None:
+        job.grow(count)
+        job.to_topic(continue_=True, commit_group="n")
+
+    assert kill_at_every_step(night) > 8
+    job.to_topic(continue_=True, commit_group="n")
+    assert job.in_target() == list(range(job.produced))
     assert job.group("n") == job.produced
