@@ -5,15 +5,21 @@
 Java calls this class data sharing. A JVM passes over a file that is missing, or was made by another Java or of other
 jars, and loads the classes as ever: no test needs the files. `scripts/test` makes them when it runs everything, Kafka's
 beside its jars and Spark's in the virtual environment.
+
+Spark's Python processes import PySpark from an archive in which there is no bytecode: each compiles all that it needs.
+So the archive of the virtual environment gets bytecode as well.
 """
 
 from __future__ import annotations
 
 import os
+import py_compile
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 import zlib
 from contextlib import suppress
 from functools import cache
@@ -26,6 +32,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plog
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """A JVM of a minute or two is not worth the second compiler's work, nor a collector with threads of its own."""
 _SILENT = "-Xlog:disable"  # it would warn of an archive that does not fit
+
+_NEVER_IMPORTED = re.compile(r"pyspark/(pandas|ml|mllib|pipelines|testing|(.*/)?tests)/")
 
 _SPARK_JOB = """
 import sys
@@ -100,6 +108,24 @@ def _make_sparks(folder: Path, options: tuple[str, ...]) -> None:
     subprocess.run([sys.executable, "-c", _SPARK_JOB, folder], env=environment, check=False, capture_output=True)
 
 
+def _add_bytecode(archive: Path) -> None:
+    """To a copy, which takes the archive's place: what is there already stays where it is in the file, as a process
+    that has read its directory finds it there. The bytecode names no time of its source: it is the archive's own.
+    """
+    with tempfile.TemporaryDirectory(prefix="plog-bytecode-", dir=archive.parent) as folder:
+        target = f"{folder}/bytecode"
+        beside = Path(shutil.copy(archive, folder))
+        with zipfile.ZipFile(beside, "a", zipfile.ZIP_DEFLATED) as copy:
+            for name in copy.namelist():
+                if name.endswith(".py") and not _NEVER_IMPORTED.match(name):
+                    py_compile.compile(
+                        copy.extract(name, folder), target, dfile=f"{archive}/{name}", doraise=True,
+                        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                    )  # fmt: skip
+                    copy.write(target, f"{name}c")
+        beside.rename(archive)
+
+
 def main() -> None:
     from tests.support.oracle import KAFKA39_VERSION, why_not
 
@@ -108,7 +134,11 @@ def main() -> None:
         wanted.append((_kafka_archive(), _make_kafkas))
     if why_not(KAFKA39_VERSION) is None:
         wanted.append((_kafka_archive(KAFKA39_VERSION), _make_kafkas39))
-    if find_spec("pyspark") is not None and shutil.which("java"):
+    pyspark = find_spec("pyspark")
+    if pyspark is not None and shutil.which("java"):
+        python = Path(str(pyspark.origin)).with_name("python") / "lib" / "pyspark.zip"
+        if python.exists() and "pyspark/daemon.pyc" not in zipfile.ZipFile(python).namelist():
+            _add_bytecode(python)
         wanted.append((_spark_archive(), _make_sparks))
     CACHE.mkdir(parents=True, exist_ok=True)
     for archive, make in wanted:
