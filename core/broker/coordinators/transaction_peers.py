@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from core.broker.config.broker_config import BrokerConfig
@@ -19,7 +18,7 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.coordinator.transaction_state import TransactionMetadata
 from core.protocol.schema.write_txn_markers import (
     WRITE_TXN_MARKERS,
@@ -83,9 +82,7 @@ class MarkerSender:
         version: int,
     ) -> set[TopicPartition]:
         """Returns the partitions for which it failed."""
-        topics = defaultdict[str, list[int]](list)
-        for name in sorted(names):
-            topics[name.topic].append(name.partition)
+        topics = by_topic((name, name.partition) for name in sorted(names))
         request = WriteTxnMarkersRequest(
             [
                 WritableTxnMarker(

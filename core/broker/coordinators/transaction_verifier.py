@@ -11,7 +11,6 @@ Source: kafka.server.AddPartitionsToTxnManager, org.apache.kafka.storage.interna
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from core.broker.serving.loop_tasks import LoopTasks
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.pending import Pending
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnRequest,
@@ -152,9 +151,7 @@ def _verdicts_in(
 def _request(
     transactional_id: str, producer: ProducerIdAndEpoch, names: frozenset[TopicPartition], *, adds: bool
 ) -> AddPartitionsToTxnRequest:
-    topics = defaultdict[str, list[int]](list)
-    for name in sorted(names):
-        topics[name.topic].append(name.partition)
+    topics = by_topic((name, name.partition) for name in sorted(names))
     return AddPartitionsToTxnRequest(
         transactions=[
             AddPartitionsToTxnTransaction(

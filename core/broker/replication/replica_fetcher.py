@@ -55,7 +55,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, CorruptRecordError, KafkaError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import access_error
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.log.fetched_batches import pieces_of
 from core.log.log_manager import LogManager, Write
 from core.log.partition_log import PartitionLog
@@ -472,10 +472,9 @@ class ReplicaFetcher:
             link.close()
 
     def _ends_request(self, partitions: Sequence[FollowedPartition], timestamp: int) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for followed in partitions:
-            partition = ListOffsetsPartition(followed.name.partition, followed.leader_epoch, timestamp)
-            topics.setdefault(followed.name.topic, []).append(partition)
+        topics = by_topic(
+            (one.name, ListOffsetsPartition(one.name.partition, one.leader_epoch, timestamp)) for one in partitions
+        )
         return ListOffsetsRequest(
             replica_id=self._broker.node_id, topics=[ListOffsetsTopic(name, found) for name, found in topics.items()]
         )

@@ -9,14 +9,13 @@ topic, as far as the replicas allow, and stay where they are if they can.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from core.cluster.assignment.balanced_assignment import Load, Thing, choose_evenly
 from core.cluster.assignment.planned_move import PlannedMove
 from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.errors import UsageError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 
 Sizes = Mapping[TopicPartition, int]
 """The bytes of one replica of each partition."""
@@ -106,11 +105,8 @@ def _plan(
     """Plans topic after topic. `leaving`: only that broker's leadership goes to others."""
     held, led = _count(b for replicas in outside for b in replicas), _count(replicas[0] for replicas in outside)
     planned_held, planned_led = Load(), Load()
-    by_topic: dict[str, list[ReplicatedPartition]] = defaultdict(list)
-    for p in sorted(planned, key=lambda p: p.partition):
-        by_topic[p.partition.topic].append(p)
     moves = []
-    for of_topic in by_topic.values():
+    for of_topic in by_topic((p.partition, p) for p in sorted(planned, key=lambda p: p.partition)).values():
         wanted = [things[p.partition] for p in of_topic]
         chosen = choose_evenly(wanted, racks, loads=[Load(), planned_held], others=[held])
         firsts = [_first(p, brokers, leaving) for p, brokers in zip(of_topic, chosen, strict=True)]

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from core.cluster.controller.controller_context import ControllerContext
 from core.cluster.image.cluster_member_metadata import LEADER_DURING_DELETE
 from core.cluster.image.metadata_image import PartitionState
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.message import Api
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
@@ -211,13 +212,6 @@ class ControllerRequests:
 
 def _by_topic(states: Iterable[tuple[TopicPartition, Any]]) -> Iterator[dict[str, list[Any]]]:
     """Yields the states by topic, at most as many at once as one request may have."""
-    some: dict[str, list[Any]] = defaultdict(list)
-    count = 0
-    for partition, state in states:
-        some[partition.topic].append(state)
-        count += 1
-        if count == _MOST_PARTITIONS:
-            yield some
-            some, count = defaultdict(list), 0
-    if count:
+    left = iter(states)
+    while some := by_topic(islice(left, _MOST_PARTITIONS)):
         yield some

@@ -7,7 +7,6 @@ other, so its decisions are applied in the order in which they were sent.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from core.broker.replication.cluster_membership import Membership
@@ -17,7 +16,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.task import Task, wait_for
-from core.common.topic_partition import ZERO_UUID
+from core.common.topic_partition import ZERO_UUID, by_topic
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionError,
@@ -49,10 +48,11 @@ def leader_and_isr(
         return LeaderAndIsrResponse(error_code=error)
     errors = yield from membership.assigned.take_up(request)
     ids = {topic.topic_name: topic.topic_id for topic in request.topic_states}
-    by_topic = defaultdict[str, list[LeaderAndIsrPartitionError]](list)
-    for name, error in errors.items():
-        by_topic[name.topic].append(LeaderAndIsrPartitionError(partition_index=name.partition, error_code=error))
-    topics = [LeaderAndIsrTopicError(ids[name], found) for name, found in by_topic.items()]
+    found = by_topic(
+        (name, LeaderAndIsrPartitionError(partition_index=name.partition, error_code=error))
+        for name, error in errors.items()
+    )
+    topics = [LeaderAndIsrTopicError(ids[name], partitions) for name, partitions in found.items()]
     return LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
 
 

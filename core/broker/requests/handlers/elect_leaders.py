@@ -4,8 +4,6 @@ controller elects.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from core.broker.controller.active_controller import ActiveController
 from core.broker.requests.handlers.controller_request import find_term
 from core.broker.requests.request_context import RequestContext
@@ -16,7 +14,7 @@ from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema.elect_leaders import (
     ELECT_LEADERS,
     ElectLeadersRequest,
@@ -66,14 +64,12 @@ def _decide(term: ActiveController, request: ElectLeadersRequest) -> Decision[Re
 def _answer(request: ElectLeadersRequest, outcome: Results | KafkaError) -> ElectLeadersResponse:
     if isinstance(outcome, KafkaError):
         return ElectLeadersResponse(error_code=outcome.code)
-    by_topic = defaultdict[str, list[PartitionResult]](list)
-    for partition, error in outcome.items():
-        if request.topic_partitions is None and error is ErrorCode.ELECTION_NOT_NEEDED:
-            continue
-        message = None if error is ErrorCode.NONE else error.text
-        by_topic[partition.topic].append(PartitionResult(partition.partition, error, message))
-    results = [ReplicaElectionResult(name, found) for name, found in by_topic.items()]
-    return ElectLeadersResponse(replica_election_results=results)
+    results = by_topic(
+        (partition, PartitionResult(partition.partition, error, None if error is ErrorCode.NONE else error.text))
+        for partition, error in outcome.items()
+        if request.topic_partitions is not None or error is not ErrorCode.ELECTION_NOT_NEEDED
+    )
+    return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(*topic) for topic in results.items()])
 
 
 def _elect(services: Services, partition: TopicPartition, request: ElectLeadersRequest) -> PartitionResult:

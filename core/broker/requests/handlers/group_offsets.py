@@ -12,7 +12,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.java_limits import LONG_MAX
 from core.common.pending import Pending
-from core.common.topic_partition import ZERO_UUID, TopicPartition
+from core.common.topic_partition import ZERO_UUID, TopicPartition, by_topic
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.coordinator.group_record_values import CommittedOffset
 from core.protocol.schema.offset_commit import (
@@ -177,11 +177,8 @@ def _fetch(
 def _everything(
     services: Services, offsets: Mapping[TopicPartition, CommittedOffset], *, by_id: bool
 ) -> list[OffsetFetchRequestTopics]:
-    numbers: dict[str, list[int]] = {}
-    for partition in offsets:
-        numbers.setdefault(partition.topic, []).append(partition.partition)
     found = []
-    for name, indexes in numbers.items():
+    for name, indexes in by_topic((partition, partition.partition) for partition in offsets).items():
         topic = services.image.topics.get(name)
         if by_id:
             services.controller.ensure_informed(name)

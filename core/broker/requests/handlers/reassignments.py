@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from core.broker.controller.active_controller import ActiveController
@@ -12,10 +11,11 @@ from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_writes import Decision
 from core.cluster.controller.reassignment import Outcomes, Reassignments
+from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema.alter_partition_reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,
@@ -31,6 +31,7 @@ from core.protocol.schema.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from core.protocol.schema.metadata_records import PartitionRecord
 
 
 def alter_partition_reassignments(
@@ -61,12 +62,14 @@ def _alter(reassignments: Reassignments, request: AlterPartitionReassignmentsReq
 
 
 def _answer(outcomes: Outcomes) -> AlterPartitionReassignmentsResponse:
-    by_topic = defaultdict[str, list[ReassignablePartitionResponse]](list)
-    for partition, error in outcomes.items():
-        code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
-        by_topic[partition.topic].append(ReassignablePartitionResponse(partition.partition, code, message))
-    responses = [ReassignableTopicResponse(name, found) for name, found in by_topic.items()]
+    topics = by_topic((p, _partition_answer(p.partition, error)) for p, error in outcomes.items())
+    responses = [ReassignableTopicResponse(*topic) for topic in topics.items()]
     return AlterPartitionReassignmentsResponse(error_message=None, responses=responses)
+
+
+def _partition_answer(number: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+    return ReassignablePartitionResponse(number, code, message)
 
 
 _LAST_VERSION_OF_KAFKA_3 = 0  # KIP-860 came later
@@ -92,9 +95,7 @@ def list_partition_reassignments(
         topic = services.image.topics.get(wanted.name)
         partitions = topic.partitions if topic is not None else {}
         ongoing = [
-            OngoingPartitionReassignment(
-                number, list(found.replicas), list(found.adding_replicas), list(found.removing_replicas)
-            )
+            _ongoing(number, found)
             for number in wanted.partition_indexes
             if (found := partitions.get(number)) is not None and (found.adding_replicas or found.removing_replicas)
         ]
@@ -103,20 +104,23 @@ def list_partition_reassignments(
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
 
 
+def _ongoing(number: int, state: PartitionRecord | PartitionState) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        number, list(state.replicas), list(state.adding_replicas), list(state.removing_replicas)
+    )
+
+
 def _answer_of_controller(
     term: ActiveController, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     wanted = None
     if request.topics is not None:
         wanted = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
-    by_topic = defaultdict[str, list[OngoingPartitionReassignment]](list)
-    for partition, state in term.controller.reassignments.listed(wanted).items():
-        ongoing = OngoingPartitionReassignment(
-            partition.partition, list(state.replicas), list(state.adding_replicas), list(state.removing_replicas)
-        )
-        by_topic[partition.topic].append(ongoing)
-    topics = [OngoingTopicReassignment(name, found) for name, found in by_topic.items()]
-    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+    listed = term.controller.reassignments.listed(wanted)
+    topics = by_topic((partition, _ongoing(partition.partition, state)) for partition, state in listed.items())
+    return ListPartitionReassignmentsResponse(
+        error_message=None, topics=[OngoingTopicReassignment(*topic) for topic in topics.items()]
+    )
 
 
 SERVES = (
