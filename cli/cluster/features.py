@@ -93,7 +93,7 @@ def _show(place: Place, output: OutputFormat) -> int:
         _say_epoch(found, is_served=is_served)
     columns = FEATURE_COLUMNS if output is OutputFormat.table else [*FEATURE_COLUMNS, "epoch"]
     write_rows(rows, columns, output)
-    code = max(_say_lacking(found), say_failures([b.failure for b in found.brokers if b.failure is not None]))
+    code = max(_say_lacking(found), say_failures(found.failures))
     if is_served and code == 0:
         _hint_at_more(found)
     return code
@@ -140,9 +140,8 @@ def _change(
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
 
     found = describe_cluster(client)
-    failures = [broker.failure for broker in found.brokers if broker.failure is not None]
-    if failures and any(one.level is None for one in wanted):
-        raise failures[0]
+    if found.failures and any(one.level is None for one in wanted):
+        raise found.failures[0]
     planned = plan_updates(wanted, found)
     needed = [one for one in planned if one.is_needed]
     if not needed:

@@ -98,7 +98,7 @@ def status(
         )
     else:
         write_status(status_rows(found, placed, problems, leaderless), output)
-    code = say_failures([broker.failure for broker in found.brokers if broker.failure is not None])
+    code = say_failures(found.failures)
     _say_problems(problems or (), placed or ())
     raise typer.Exit(max(code, 1 if problems else 0))
 
@@ -137,7 +137,7 @@ def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place(
     rows = [broker_row(broker, placed, surveys.get(broker.broker_id, unasked)) for broker in found.brokers]
     _say_notes(notes)
     write_brokers(rows, output)
-    raise typer.Exit(say_failures([broker.failure for broker in found.brokers if broker.failure is not None]))
+    raise typer.Exit(say_failures(found.failures))
 
 
 @command(app)

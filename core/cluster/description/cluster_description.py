@@ -105,6 +105,11 @@ class ClusterDescription:
         return bool(self.voters) or any(_DESCRIBE_QUORUM in (broker.versions or {}) for broker in self.brokers)
 
     @property
+    def failures(self) -> list[PlogError]:
+        """Returns the failure of each broker that could not be asked."""
+        return [broker.failure for broker in self.brokers if broker.failure is not None]
+
+    @property
     def cut_off(self) -> list[BrokerDescription]:
         """The brokers for which ZooKeeper is away."""
         return [broker for broker in self.brokers if broker.zookeeper_silence_ms]
