@@ -15,33 +15,24 @@ from typing import Any
 from core.broker.observe.request_log import is_logging_requests, log_request
 from core.broker.observe.request_metrics import RequestMetrics, error_codes
 from core.broker.requests.handlers import (
-    acls,
     api_versions,
     cluster_nodes,
     configs,
     control_request,
     controller_request,
-    delete_records,
     describe_log_dirs,
-    describe_topic_partitions,
-    elect_leaders,
     fetch,
     find_coordinator,
-    group_membership,
     group_offsets,
     groups,
     list_offsets,
     metadata,
-    offset_for_leader_epoch,
     produce,
     quotas_and_users,
     reassignments,
     topic_changes,
     transaction_states,
     transactions,
-    txn_offset_commit,
-    update_features,
-    write_txn_markers,
 )
 from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest
 from core.broker.requests.request_context import RequestContext
@@ -69,13 +60,9 @@ _CORRELATION_ID = slice(4, 8)
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 _HANDLERS = (
-    api_versions, delete_records, describe_log_dirs, describe_topic_partitions, elect_leaders, fetch, find_coordinator,
-    list_offsets, metadata, offset_for_leader_epoch, produce, txn_offset_commit, update_features, write_txn_markers,
-)  # fmt: skip
-
-_HANDLERS_OF_SEVERAL = (
-    acls, cluster_nodes, configs, control_request, controller_request, group_membership, group_offsets, groups,
-    quotas_and_users, reassignments, topic_changes, transaction_states, transactions,
+    api_versions, cluster_nodes, configs, control_request, controller_request, describe_log_dirs, fetch,
+    find_coordinator, group_offsets, groups, list_offsets, metadata, produce, quotas_and_users, reassignments,
+    topic_changes, transaction_states, transactions,
 )  # fmt: skip
 
 _LISTED = (
@@ -87,7 +74,7 @@ _LISTED = (
 _SERVED: dict[int, ServedApi[Any, Any]] = {
     served.api.key: served
     for served in sorted(
-        (*(module.SERVES for module in _HANDLERS), *(one for module in _HANDLERS_OF_SEVERAL for one in module.SERVES)),
+        (one for module in _HANDLERS for one in module.SERVES),
         key=lambda served: _LISTED.index(served.api.key),
     )
 }

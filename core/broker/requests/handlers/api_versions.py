@@ -76,4 +76,4 @@ def advertised(api: Api[Any, Any], versions: VersionRange) -> ApiVersion:
     return ApiVersion(api.key, first, versions.last)
 
 
-SERVES = ServedApi(API_VERSIONS, handle)
+SERVES = (ServedApi(API_VERSIONS, handle),)

@@ -41,4 +41,4 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Request
     return DescribeLogDirsResponse(results=[result])
 
 
-SERVES = ServedApi(DESCRIBE_LOG_DIRS, handle)
+SERVES = (ServedApi(DESCRIBE_LOG_DIRS, handle),)

@@ -455,4 +455,4 @@ class DelayedFetch(Pending[FetchResponse]):
         return [TopicPartition(name, wanted.partition) for wanted in topic.partitions]
 
 
-SERVES = ServedApi(FETCH, handle)
+SERVES = (ServedApi(FETCH, handle),)

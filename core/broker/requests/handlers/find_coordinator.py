@@ -91,4 +91,4 @@ def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
 
 
-SERVES = ServedApi(FIND_COORDINATOR, handle, is_owed=True)
+SERVES = (ServedApi(FIND_COORDINATOR, handle, is_owed=True),)

@@ -1,4 +1,5 @@
-"""ListOffsets: the offset of a timestamp, or of one of the special ones below (org.apache.kafka.common.requests).
+"""ListOffsets: the offset of a timestamp, or of one of the special ones below (org.apache.kafka.common.requests). After
+it OffsetForLeaderEpoch: the end offset of a leader epoch here, so that a reader notices truncated records.
 
 Consumers learn of committed records alone. Other replicas, and debugging consumers, learn of all records in the log;
 debugging consumers also where this broker follows, to see its position. For a partition without a leader the controller
@@ -25,6 +26,14 @@ from core.protocol.schema.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from core.protocol.schema.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
 
 LATEST = -1
 EARLIEST = -2
@@ -40,7 +49,7 @@ _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
 
 
-def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Task[ListOffsetsResponse]:
+def list_offsets(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Task[ListOffsetsResponse]:
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for topic in request.topics:
@@ -109,4 +118,32 @@ def _look_up(
     return response
 
 
-SERVES = ServedApi(LIST_OFFSETS, handle)
+def offset_for_leader_epoch(
+    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic.topic, [_find_epoch_end(services, topic.topic, asked) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _find_epoch_end(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    """Finds the end offset; epoch and offset are -1 if the epoch is too early or too late to be known."""
+    try:
+        partition = services.replicas.find(topic, asked.partition)
+        partition.ensure_leader_epoch(asked.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(error.code, asked.partition)
+    log = partition.log
+    epoch, end_offset = log.leader_epochs.end_offset_of(asked.leader_epoch, log.log_end_offset)
+    return EpochEndOffset(0, asked.partition, epoch, end_offset)
+
+
+SERVES = (
+    ServedApi(LIST_OFFSETS, list_offsets),
+    ServedApi(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch),
+)

@@ -601,4 +601,4 @@ def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionP
     return response
 
 
-SERVES = ServedApi(PRODUCE, handle)
+SERVES = (ServedApi(PRODUCE, handle),)

@@ -1,4 +1,4 @@
-"""Quotas of clients, and the users of SCRAM: plog enforces neither."""
+"""Quotas of clients, the users of SCRAM, and ACLs: plog enforces none of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
 from core.protocol.schema.alter_client_quotas import (
     ALTER_CLIENT_QUOTAS,
@@ -18,6 +18,9 @@ from core.protocol.schema.alter_client_quotas import (
     AlteredQuotas,
     AlteredQuotasResult,
 )
+from core.protocol.schema.create_acls import CREATE_ACLS, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from core.protocol.schema.delete_acls import DELETE_ACLS, DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from core.protocol.schema.describe_acls import DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse
 from core.protocol.schema.describe_client_quotas import (
     DESCRIBE_CLIENT_QUOTAS,
     DescribeClientQuotasRequest,
@@ -129,8 +132,42 @@ def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
+_NO_AUTHORIZER = ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."
+"""Kafka's error and message if there is no authorizer; so there are no ACLs."""
+
+_UNKNOWN = 0
+
+
+def describe_acls(services: Services, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+    _ensure_no_unknowns(
+        request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
+    )
+    return DescribeAclsResponse(0, *_NO_AUTHORIZER)
+
+
+def create_acls(services: Services, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    for acl in request.creations:
+        _ensure_no_unknowns(acl.resource_type, acl.resource_pattern_type, acl.operation, acl.permission_type)
+    return CreateAclsResponse(results=[AclCreationResult(*_NO_AUTHORIZER)] * len(request.creations))
+
+
+def delete_acls(services: Services, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+    for acl in request.filters:
+        _ensure_no_unknowns(acl.resource_type_filter, acl.pattern_type_filter, acl.operation, acl.permission_type)
+    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(*_NO_AUTHORIZER)] * len(request.filters))
+
+
+def _ensure_no_unknowns(*codes: int) -> None:
+    """Raises MalformedMessageError if a resource type, a pattern, an operation or a permission is UNKNOWN."""
+    if _UNKNOWN in codes:
+        raise MalformedMessageError("an ACL has UNKNOWN elements")
+
+
 SERVES = (
     ServedApi(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas),
     ServedApi(ALTER_CLIENT_QUOTAS, alter_client_quotas, is_for_controllers=True),
     ServedApi(DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials, needs_quorum=True),
+    ServedApi(DESCRIBE_ACLS, describe_acls, needs_quorum=True),  # members of a cluster leave them to Kafka's brokers
+    ServedApi(CREATE_ACLS, create_acls, needs_quorum=True),
+    ServedApi(DELETE_ACLS, delete_acls, needs_quorum=True),
 )

@@ -1,4 +1,4 @@
-"""The requests of a producer about its transaction, in the order in which they come."""
+"""The requests of a producer about its transaction, in the order in which they come, and the markers that end it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from core.broker.coordinators.transaction_guard import code_for_client
-from core.broker.requests.commit_wait import Uncommitted, when_committed
+from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, find_uncommitted, when_committed
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
@@ -29,6 +29,16 @@ from core.protocol.schema.add_partitions_to_txn import (
 )
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest, EndTxnResponse
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
+from core.protocol.schema.write_txn_markers import (
+    WRITE_TXN_MARKERS,
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from core.records.control_record import EndTransactionMarker
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
 _FIRST_INIT_WITH_PRODUCER_FENCED = 4  # KIP-588
@@ -224,9 +234,74 @@ def _end_answer(outcome: Outcome, version: int) -> EndTxnResponse:
     )
 
 
+def write_txn_markers(
+    services: Services, request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse | Pending[WriteTxnMarkersResponse]:
+    """WriteTxnMarkers: ends transactions on partitions. Coordinators of other brokers send it, and administrators, for
+    a transaction that no coordinator knows any longer (KIP-664).
+
+    The answer waits until the markers are committed: after it, a coordinator considers the transaction ended, and does
+    not write the marker again.
+    """
+    answer = WriteTxnMarkersResponse()
+    waiting: list[Uncommitted] = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            results = []
+            for number in topic.partition_indexes:
+                result = WritableTxnMarkerPartitionResult(number)
+                results.append(result)
+                waiting += _write_marker(services, marker, topic.name, result)
+            topics.append(WritableTxnMarkerTopicResult(topic.name, results))
+        answer.markers.append(WritableTxnMarkerResult(marker.producer_id, topics))
+    return when_committed(services.replicas, waiting, answer)
+
+
+def _write_marker(
+    services: Services, marker: WritableTxnMarker, topic: str, result: WritableTxnMarkerPartitionResult
+) -> list[Uncommitted]:
+    """Writes the marker to one partition; returns its uncommitted records. An error goes into the result."""
+    number = result.partition_index
+    try:
+        services.node.ensure_writable()
+        partition = services.replicas.find(topic, number)
+        if marker.transaction_version < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"transaction.version {marker.transaction_version}")
+        if marker.producer_epoch < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker of epoch {marker.producer_epoch}")
+        state = partition.log.producers.find(marker.producer_id)
+        if (
+            marker.transaction_version >= RAISES_EPOCH
+            and state is not None
+            and marker.producer_epoch <= state.producer_epoch
+        ):  # each end raises the epoch, so this marker is late (KIP-1228)
+            result.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+            return find_uncommitted(partition, partial(_refuse_marker, result))  # it may not be committed yet
+        end = EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch)
+        services.transaction_log.append_marker(partition, end, marker.producer_id, marker.producer_epoch)
+    except KafkaError as error:
+        result.error_code = error.code
+        return []
+    _log.log(
+        logging.INFO if services.membership is None else logging.DEBUG,  # in a cluster, coordinators do it all the time
+        "transaction of producer %d is %s on %s-%d, as asked",
+        marker.producer_id,
+        "committed" if marker.transaction_result else "aborted",
+        topic,
+        number,
+    )
+    return find_uncommitted(partition, partial(_refuse_marker, result))
+
+
+def _refuse_marker(result: WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
+    result.error_code = error_of_uncommitted(code)
+
+
 SERVES = (
     ServedApi(INIT_PRODUCER_ID, init_producer_id),
     ServedApi(ADD_PARTITIONS_TO_TXN, add_partitions_to_txn),
     ServedApi(ADD_OFFSETS_TO_TXN, add_offsets_to_txn),
     ServedApi(END_TXN, end_txn),
+    ServedApi(WRITE_TXN_MARKERS, write_txn_markers),
 )
