@@ -25,8 +25,15 @@ from core.common.endpoint import parse_bootstrap
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
-from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+from core.protocol.schema.groups import (
+    JOIN_GROUP,
+    SYNC_GROUP,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from tests.support.waiting import ANSWER_SECONDS
 
 JOIN_VERSION, SYNC_VERSION = 9, 5

@@ -48,13 +48,15 @@ from benchmarks.start import Serving, write_segments, write_stopped
 from benchmarks.wire import connect, next_offset
 from core.protocol.schema.fetch import FETCH, FetchRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from core.protocol.schema.offset_commit import (
+from core.protocol.schema.group_offsets import (
     OFFSET_COMMIT,
+    OFFSET_FETCH,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestTopic
 from core.protocol.schema.produce import PRODUCE
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of

@@ -31,9 +31,9 @@ from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.frame import decode_response, encode_request
-from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.transactions import END_TXN, EndTxnRequest
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
 from tests.support.broker import PRODUCE_BY_NAME, fetch_request, produce_request

@@ -429,7 +429,7 @@ def remove_members(
     from core.client.admin.group_admin import GroupAdmin
     from core.client.admin.member_removal import remove_members
     from core.files.file_names import ensure_no_cluster
-    from core.protocol.schema.leave_group import MemberIdentity
+    from core.protocol.schema.groups import MemberIdentity
 
     wanted = list(dict.fromkeys(instances or ()))
     if bool(wanted) == all_:

@@ -26,8 +26,13 @@ from core.coordinator.group_record_values import GroupRecord, group_metadata_rec
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
-from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
+from core.protocol.schema.groups import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 _NEW_MEMBER_TIMEOUT_MS = 5 * 60_000
 """How long a new member may wait for its first JoinGroup response: it sends no heartbeats until then."""

@@ -37,8 +37,7 @@ from core.protocol.schema.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
-from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
+from core.protocol.schema.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
 
 
 class ConsumerGroupMigration:

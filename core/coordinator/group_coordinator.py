@@ -50,10 +50,15 @@ from core.protocol.schema.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from core.protocol.schema.heartbeat import HeartbeatRequest
-from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
-from core.protocol.schema.leave_group import MemberIdentity, MemberResponse
-from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
+from core.protocol.schema.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from core.records.record_batch import NO_PRODUCER_ID, ProducerIdAndEpoch
 
 _PACKED = struct.Struct("=qiqq16s")  # offset, leader epoch, commit and expire timestamp, topic id; metadata follows

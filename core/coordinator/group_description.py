@@ -9,17 +9,18 @@ from core.coordinator.assignors import Partitions
 from core.coordinator.classic_group import ClassicGroup, GroupState
 from core.coordinator.consumer_group import ConsumerGroup
 from core.coordinator.consumer_member import union
-from core.protocol.schema import consumer_group_describe, describe_groups
+from core.protocol.schema import consumer_group_describe
+from core.protocol.schema.groups import DescribedGroup, DescribedGroupMember
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 """Values of a member's type: its protocol."""
 
 
-def describe_classic_group(group: ClassicGroup) -> describe_groups.DescribedGroup:
+def describe_classic_group(group: ClassicGroup) -> DescribedGroup:
     is_stable = group.state == GroupState.STABLE
     protocol = (group.protocol_name or "") if is_stable else ""
     members = [
-        describe_groups.DescribedGroupMember(
+        DescribedGroupMember(
             member.member_id,
             member.group_instance_id,
             member.client_id,
@@ -29,7 +30,7 @@ def describe_classic_group(group: ClassicGroup) -> describe_groups.DescribedGrou
         )
         for member in group.members.values()
     ]
-    return describe_groups.DescribedGroup(
+    return DescribedGroup(
         error_code=0,
         error_message=None,
         group_id=group.group_id,

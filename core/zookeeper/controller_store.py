@@ -27,7 +27,7 @@ from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError, PlogError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint
+from core.protocol.schema.control_request import UpdateMetadataBroker, UpdateMetadataEndpoint
 from core.zookeeper.znodes import (
     BROKER_IDS,
     CONTROLLER_EPOCH,

@@ -16,13 +16,16 @@ from core.client.cluster_admin.log_dirs_query import LogDirsQuery
 from core.client.net.client_connection import ClientConnection
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.create_topics import CREATE_TOPICS
-from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterBroker
-from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM
-from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
-from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersResponse
-from core.protocol.schema.metadata import METADATA
-from core.protocol.schema.unregister_broker import UNREGISTER_BROKER, UnregisterBrokerResponse
+from core.protocol.schema.cluster_nodes import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_QUORUM,
+    UNREGISTER_BROKER,
+    DescribeClusterBroker,
+    UnregisterBrokerResponse,
+)
+from core.protocol.schema.metadata import DESCRIBE_TOPIC_PARTITIONS, METADATA
+from core.protocol.schema.reassignments import ELECT_LEADERS, ElectLeadersResponse
+from core.protocol.schema.topic_changes import CREATE_TOPICS
 from plog.testing import running_broker
 from tests.support.server import call_plog
 

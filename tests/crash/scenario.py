@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.broker.config.broker_config import BrokerConfig
 from core.log.partition_log import PartitionLog
-from core.protocol.schema.delete_records import DELETE_RECORDS
+from core.protocol.schema.topic_changes import DELETE_RECORDS
 from tests.support.broker import SteeredNode, Timers, add_topic, ask, delete_topic, fetch, produce
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch, read_all

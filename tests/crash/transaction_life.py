@@ -14,17 +14,20 @@ from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
 from core.protocol.message import Api
-from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
-from core.protocol.schema.add_partitions_to_txn import (
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from core.protocol.schema.group_offsets import TXN_OFFSET_COMMIT
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.transactions import (
+    ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
 )
-from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
-from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
 from tests.support.broker import Background, SteeredNode, Timers, add_topic, decode, send
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch

@@ -15,11 +15,10 @@ from uuid import UUID
 
 from core.protocol.frame import SIZE, Endpoint, decode_response, encode_request
 from core.protocol.message import Api, schema_of
-from core.protocol.schema.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import LIST_OFFSETS
-from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
+from core.protocol.schema.transactions import ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS
 from tests.support.for_each import for_each
 from tests.support.protocol_document import BETWEEN_BROKERS
 

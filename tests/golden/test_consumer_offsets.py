@@ -18,8 +18,8 @@ from core.files.file_records import FileRecords
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
-from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
+from core.protocol.schema.group_offsets import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
+from core.protocol.schema.groups import LIST_GROUPS, ListGroupsRequest
 from core.records.record_batch import RecordBatch
 from tests.support.broker import ask, open_broker
 from tests.support.for_each import for_each

@@ -19,7 +19,7 @@ import pytest
 
 from core.client.net.client_connection import ClientConnection
 from core.protocol.message import Api
-from core.protocol.schema.update_features import UPDATE_FEATURES
+from core.protocol.schema.cluster_nodes import UPDATE_FEATURES
 from tests.support.kafka_cluster import kafka_cluster
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool

@@ -33,9 +33,9 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition as Name
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
-from core.protocol.schema.end_txn import END_TXN
-from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
+from core.protocol.schema.groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.transactions import END_TXN
 from tests.interop.test_mixed_coordinators import Worker, a_writer, committed_records, in_transaction, working
 from tests.interop.test_mixed_coordinators import a_producer as a_transactional_producer
 from tests.interop.test_mixed_coordinators import produce as produce_to

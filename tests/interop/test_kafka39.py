@@ -32,43 +32,41 @@ from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.message import Api
-from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
-from core.protocol.schema.alter_partition import (
-    ALTER_PARTITION,
-    AlteredPartition,
-    AlteredPartitionResult,
-    AlteredTopic,
-    AlterPartitionRequest,
-    BrokerState,
-)
-from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN, ControlledShutdownRequest
-from core.protocol.schema.fetch import FETCH, EpochEndOffset, FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from core.protocol.schema.fetch import PartitionData as FetchedPartition
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
-)
-from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from core.protocol.schema.stop_replica import (
-    STOP_REPLICA,
     StopReplicaPartitionState,
     StopReplicaPartitionV0,
     StopReplicaRequest,
     StopReplicaTopicState,
     StopReplicaTopicV1,
-)
-from core.protocol.schema.update_metadata import (
-    UPDATE_METADATA,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from core.protocol.schema.controller_request import (
+    ALLOCATE_PRODUCER_IDS,
+    ALTER_PARTITION,
+    CONTROLLED_SHUTDOWN,
+    AllocateProducerIdsRequest,
+    AlteredPartition,
+    AlteredPartitionResult,
+    AlteredTopic,
+    AlterPartitionRequest,
+    BrokerState,
+    ControlledShutdownRequest,
+)
+from core.protocol.schema.fetch import FETCH, EpochEndOffset, FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from core.protocol.schema.fetch import PartitionData as FetchedPartition
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tests.interop.clients import confluent_consume
 from tests.support.kafka39 import Kafka39Broker, Kafka39Cluster
 from tests.support.logs import iter_batches, open_log

@@ -19,17 +19,15 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from core.broker.coordinators.coordinator_log import partition_of
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_client_quotas import (
+from core.protocol.schema.quotas_and_users import (
     ALTER_CLIENT_QUOTAS,
-    AlterClientQuotasRequest,
-    AlteredEntity,
-    AlteredQuotas,
-    QuotaOp,
-)
-from core.protocol.schema.describe_client_quotas import (
     DESCRIBE_CLIENT_QUOTAS,
+    AlterClientQuotasRequest,
+    AlteredQuotas,
     ComponentData,
     DescribeClientQuotasRequest,
+    QuotaEntity,
+    QuotaOp,
 )
 from core.spark.offset_range import OffsetRange, read_columns
 from tests.support.mixed_cluster import Broker, MixedCluster, metadata_at
@@ -393,7 +391,7 @@ def test_quotas_are_changed_and_told_by_any_broker(cluster: MixedCluster) -> Non
     """Half of them are set by plog, half by Kafka; both tell the same of all, and Kafka's brokers obey them."""
     for turn, (entity, quotas) in enumerate(QUOTAS.items()):
         request = AlterClientQuotasRequest(
-            [AlteredQuotas([AlteredEntity(*one) for one in entity], [QuotaOp(*one) for one in quotas.items()])]
+            [AlteredQuotas([QuotaEntity(*one) for one in entity], [QuotaOp(*one) for one in quotas.items()])]
         )
         answer = cluster.call((5, 1)[turn % 2], ALTER_CLIENT_QUOTAS, request)
         assert [(one.error_code, one.error_message) for one in answer.entries] == [(0, None)]
@@ -410,16 +408,16 @@ def test_quotas_are_changed_and_told_by_any_broker(cluster: MixedCluster) -> Non
             told = [quotas_told(cluster, node_id, components, strict=strict) for node_id in (1, 5)]
             assert told[0] == told[1], (components, strict)
     gone = [
-        AlteredQuotas([AlteredEntity(*one) for one in entity], [QuotaOp(key, remove=True) for key in quotas])
+        AlteredQuotas([QuotaEntity(*one) for one in entity], [QuotaOp(key, remove=True) for key in quotas])
         for entity, quotas in QUOTAS.items()
     ]
     cluster.call(5, ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest(gone))
     for node_id in cluster.brokers:
         wait_until(lambda node_id=node_id: not quotas_told(cluster, node_id), f"{node_id} tells of none")
     wrong = [
-        AlteredQuotas([AlteredEntity("user", "bob")], [QuotaOp("no_such_rate", 1.0)]),
-        AlteredQuotas([AlteredEntity("planet", "bob")], [QuotaOp("producer_byte_rate", 1.0)]),
-        AlteredQuotas([AlteredEntity("user", "bob")], [QuotaOp("producer_byte_rate", 1.5)]),
+        AlteredQuotas([QuotaEntity("user", "bob")], [QuotaOp("no_such_rate", 1.0)]),
+        AlteredQuotas([QuotaEntity("planet", "bob")], [QuotaOp("producer_byte_rate", 1.0)]),
+        AlteredQuotas([QuotaEntity("user", "bob")], [QuotaOp("producer_byte_rate", 1.5)]),
         AlteredQuotas([], [QuotaOp("producer_byte_rate", 1.0)]),
     ]
     for one in wrong:

@@ -22,16 +22,13 @@ from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC
 from core.broker.coordinators.coordinator_log import partition_of
 from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
 from core.common.topic_partition import TopicPartition as Name
-from core.protocol.schema.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
-from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from core.protocol.schema.cluster_nodes import UNREGISTER_BROKER
 from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
-from core.protocol.schema.end_txn import END_TXN
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID
+from core.protocol.schema.group_offsets import TXN_OFFSET_COMMIT
+from core.protocol.schema.metadata import DESCRIBE_TOPIC_PARTITIONS
 from core.protocol.schema.produce import PRODUCE
-from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
-from core.protocol.schema.unregister_broker import UNREGISTER_BROKER
-from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
+from core.protocol.schema.transactions import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, WRITE_TXN_MARKERS
 from tests.crash.copiers.copier_crew import CopierCrew
 from tests.crash.copiers.copier_process import SOURCE
 from tests.support.group_member import close

@@ -22,7 +22,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest
 from tests.crash.cluster.operators import Operators
 from tests.crash.cluster.replicas import Metadata
 from tests.support.load import Load, read_numbers

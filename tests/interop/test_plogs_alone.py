@@ -22,29 +22,30 @@ from core.common.error_code import ErrorCode
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.message import MAX_VERSION, Api
-from core.protocol.schema.alter_partition_reassignments import (
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
+    ELECT_LEADERS,
     AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
     ReassignablePartition,
     ReassignableTopic,
+    TopicPartitions,
 )
-from core.protocol.schema.create_partitions import (
+from core.protocol.schema.topic_changes import (
     CREATE_PARTITIONS,
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from core.protocol.schema.create_topics import (
     CREATE_TOPICS,
+    DELETE_TOPICS,
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
 )
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
-from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest
 from tests.support.kafka39 import zookeeper_client
 from tests.support.load import Load
 from tests.support.mixed_cluster import MixedCluster, PlogMember, metadata_at

@@ -22,25 +22,34 @@ from core.client.net.retry import RETRIABLE, Retry
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.protocol.message import Api
-from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
-from core.protocol.schema.add_partitions_to_txn import (
-    ADD_PARTITIONS_TO_TXN,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
 from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
-from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
-from core.protocol.schema.offset_fetch import OFFSET_FETCH
-from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
-from core.protocol.schema.txn_offset_commit import (
+from core.protocol.schema.group_offsets import (
+    OFFSET_FETCH,
     TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+)
+from core.protocol.schema.groups import (
+    JOIN_GROUP,
+    SYNC_GROUP,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
 )
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import make_batch

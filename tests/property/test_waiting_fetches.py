@@ -16,8 +16,8 @@ from typing import Any
 from core.common.errors import AccessError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.delete_records import DELETE_RECORDS
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from core.protocol.schema.topic_changes import DELETE_RECORDS
 from core.records.record_batch import RecordBatch
 from tests.support.broker import (
     PRODUCE_BY_NAME,

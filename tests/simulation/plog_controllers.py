@@ -23,17 +23,22 @@ from core.cluster.image.metadata_image import PartitionState
 from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition import (
+from core.protocol.schema.control_request import (
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    LeaderAndIsrResponse,
+    StopReplicaPartitionError,
+    StopReplicaResponse,
+    UpdateMetadataBroker,
+)
+from core.protocol.schema.controller_request import (
     AlteredPartition,
     AlteredTopic,
     AlterPartitionRequest,
     AlterPartitionResponse,
     BrokerState,
 )
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrResponse
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsResponse
-from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
-from core.protocol.schema.update_metadata import UpdateMetadataBroker
 from tests.simulation.virtual_time import Endpoint, Network, VirtualTime
 
 if TYPE_CHECKING:

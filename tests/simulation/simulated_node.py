@@ -14,16 +14,14 @@ from core.cluster.partition.partition import REPLICATED, Partition, Role
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.files.log_config import LogConfig
+from core.protocol.schema.control_request import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from core.protocol.schema.fetch import EpochEndOffset
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
 from core.protocol.schema.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from core.protocol.schema.stop_replica import STOP_REPLICA
-from core.protocol.schema.update_metadata import UPDATE_METADATA
 from tests.simulation.history import History
 from tests.simulation.plog_controllers import PlogControllers
 from tests.simulation.simulated_controller import SimulatedController

@@ -15,10 +15,16 @@ from core.common.pending import Pending
 from core.coordinator.coordinator_environment import ClientInfo, GroupConfig
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_record_values import GroupRecord
-from core.protocol.schema.heartbeat import HeartbeatRequest
-from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from core.protocol.schema.leave_group import MemberIdentity
-from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from core.protocol.schema.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 from core.records.record_batch import ProducerIdAndEpoch
 from tests.support.logs import NOW
 from tests.support.manual_clock import ManualClock

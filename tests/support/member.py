@@ -11,20 +11,16 @@ from core.broker.config.broker_config import BrokerConfig
 from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
-)
-from core.protocol.schema.stop_replica import (
-    STOP_REPLICA,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
-)
-from core.protocol.schema.update_metadata import (
-    UPDATE_METADATA,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,

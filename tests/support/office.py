@@ -16,11 +16,11 @@ from core.cluster.controller.controller_writes import StateWrite, Write
 from core.cluster.controller.elections import DEFAULT_POLICY
 from core.cluster.image.metadata_image import PartitionState
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from core.protocol.schema.update_metadata import (
+from core.protocol.schema.control_request import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
 )
+from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from core.zookeeper.controller_store import ControllerStore, FoundTopics
 from core.zookeeper.zookeeper_session import Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Refusal, ZooKeeperError

@@ -15,12 +15,8 @@ from typing import NamedTuple
 
 from core.broker.requests.request_dispatcher import served_apis
 from core.protocol.message import VersionRange
-from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
-from core.protocol.schema.alter_partition import ALTER_PARTITION
-from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
-from core.protocol.schema.stop_replica import STOP_REPLICA
-from core.protocol.schema.update_metadata import UPDATE_METADATA
+from core.protocol.schema.control_request import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from core.protocol.schema.controller_request import ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, CONTROLLED_SHUTDOWN
 from tests.support.oracle import KAFKA39_VERSION, KAFKA_VERSION, fetched_libs, without_comments
 from tests.support.requests import SERVED_APIS
 

@@ -13,11 +13,9 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.protocol import frame as frames
 from core.protocol.message import Api
-from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
-from core.protocol.schema.alter_partition import ALTER_PARTITION
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsResponse
-from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN
-from core.protocol.schema.create_topics import CREATE_TOPICS
+from core.protocol.schema.controller_request import ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, CONTROLLED_SHUTDOWN
+from core.protocol.schema.topic_changes import CREATE_TOPICS
 
 SERVED = (API_VERSIONS, ALTER_PARTITION, CONTROLLED_SHUTDOWN, ALLOCATE_PRODUCER_IDS, CREATE_TOPICS)
 

@@ -19,8 +19,12 @@ from dataclasses import dataclass, field
 from core.common.errors import MalformedMessageError
 from core.protocol.frame import Endpoint, decode_response
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion
-from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateResponse
-from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeResponse
+from core.protocol.schema.sasl_exchange import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    SaslAuthenticateResponse,
+    SaslHandshakeResponse,
+)
 from plog.testing import RunningBroker, running_broker
 from tests.support.sasl_servers import Continue, Done, ServerSteps
 

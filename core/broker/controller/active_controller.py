@@ -27,9 +27,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
 from core.common.pending import Pending
 from core.protocol.message import Api
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
+from core.protocol.schema.control_request import LEADER_AND_ISR, STOP_REPLICA
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsResponse
-from core.protocol.schema.stop_replica import STOP_REPLICA
 from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
 from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, broker_path, topic_path
 from core.zookeeper.zookeeper_session import Watch, ZooKeeperSession

@@ -15,7 +15,7 @@ from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS, FeatureUpdate
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.pending import Pending
-from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
+from core.protocol.schema.groups import LIST_GROUPS, ListGroupsRequest
 
 _LIST_GROUPS_VERSION = 5
 """The first version with types of groups (KIP-848)."""

@@ -14,7 +14,7 @@ from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.log_manager import LogManager
-from core.protocol.schema.allocate_producer_ids import (
+from core.protocol.schema.controller_request import (
     ALLOCATE_PRODUCER_IDS,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,

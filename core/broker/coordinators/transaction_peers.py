@@ -20,7 +20,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition, by_topic
 from core.coordinator.transaction_state import TransactionMetadata
-from core.protocol.schema.write_txn_markers import (
+from core.protocol.schema.transactions import (
     WRITE_TXN_MARKERS,
     WritableTxnMarker,
     WritableTxnMarkerTopic,

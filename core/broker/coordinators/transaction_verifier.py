@@ -20,7 +20,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition, by_topic
-from core.protocol.schema.add_partitions_to_txn import (
+from core.protocol.schema.transactions import (
     ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

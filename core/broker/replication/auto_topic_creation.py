@@ -17,7 +17,7 @@ from core.broker.replication.controller_channel import ControllerChannel, Contro
 from core.cluster.image.broker_metadata import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.protocol.schema.create_topics import (
+from core.protocol.schema.topic_changes import (
     CREATE_TOPICS,
     CreatableReplicaAssignment,
     CreatableTopic,

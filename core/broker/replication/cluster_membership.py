@@ -43,7 +43,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.log_manager import LogManager
-from core.protocol.schema.controlled_shutdown import (
+from core.protocol.schema.controller_request import (
     CONTROLLED_SHUTDOWN,
     ControlledShutdownRequest,
     ControlledShutdownResponse,

@@ -9,8 +9,8 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.serving.listener_endpoints import PLAINTEXT
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
+from core.protocol.schema.control_request import UpdateMetadataBroker
 from core.protocol.schema.metadata_records import BrokerEndpoint, RegisterBrokerRecord
-from core.protocol.schema.update_metadata import UpdateMetadataBroker
 
 _log = logging.getLogger("plog.broker")
 

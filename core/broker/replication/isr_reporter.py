@@ -18,7 +18,7 @@ from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition import (
+from core.protocol.schema.controller_request import (
     ALTER_PARTITION,
     AlteredPartition,
     AlteredPartitionResult,

@@ -28,9 +28,13 @@ from core.common.task import Task, finish
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.log.log_manager import LogManager
-from core.protocol.schema.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from core.protocol.schema.control_request import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+)
 from core.protocol.schema.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
-from core.protocol.schema.stop_replica import StopReplicaPartitionState, StopReplicaRequest
 
 _log = logging.getLogger("plog.broker")
 

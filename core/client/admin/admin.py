@@ -17,16 +17,13 @@ from core.common.error_code import ErrorCode
 from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, PlogError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
-from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
-from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from core.protocol.schema.delete_records import (
-    DELETE_RECORDS,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
+from core.protocol.schema.configs import (
+    DESCRIBE_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    ListConfigResourcesRequest,
 )
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribableLogDirTopic, DescribeLogDirsRequest
 from core.protocol.schema.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
@@ -34,8 +31,23 @@ from core.protocol.schema.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.topic_changes import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 
 LATEST = -1
 EARLIEST = -2

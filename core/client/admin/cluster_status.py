@@ -18,8 +18,8 @@ from core.common.config_def import ZOOKEEPER_SILENCE, ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
-from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DescribeClusterRequest
+from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponseBroker
 
 _AT_ONCE = 16

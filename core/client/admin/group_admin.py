@@ -21,29 +21,31 @@ from core.protocol.schema.consumer_group_describe import (
     DescribedGroup,
 )
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment
-from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
-from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
-from core.protocol.schema.describe_groups import DescribedGroup as DescribedClassicGroup
-from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest, ListGroupsResponse
-from core.protocol.schema.offset_commit import (
+from core.protocol.schema.group_offsets import (
     OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from core.protocol.schema.offset_delete import (
-    OFFSET_DELETE,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from core.protocol.schema.offset_fetch import (
-    OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from core.protocol.schema.groups import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from core.protocol.schema.groups import DescribedGroup as DescribedClassicGroup
 
 STABLE_SECONDS = 10.0
 """How long to wait for the end of a transaction, which its coordinator is writing."""

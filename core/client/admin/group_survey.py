@@ -21,13 +21,13 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
-from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
-from core.protocol.schema.offset_fetch import (
+from core.protocol.schema.group_offsets import (
     OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from core.protocol.schema.groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 
 _MOST_GROUPS_AT_ONCE = 100
 

@@ -8,7 +8,7 @@ from core.client.admin.group_admin import GroupAdmin
 from core.client.net.client_connection import ClientConnection
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, ensure_success
-from core.protocol.schema.leave_group import LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from core.protocol.schema.groups import LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 _FIRST_VERSION_OF_SEVERAL = 3  # KIP-345
 _REASON = "removed by plog group remove-members"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.client.net.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
-from core.protocol.schema.describe_quorum import (
+from core.protocol.schema.cluster_nodes import (
     DESCRIBE_QUORUM,
     DescribeQuorumRequest,
     PartitionData,

@@ -15,20 +15,25 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, ensure_success
 from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.message import Api
-from core.protocol.schema.alter_partition_reassignments import (
+from core.protocol.schema.cluster_nodes import (
+    UNREGISTER_BROKER,
+    UPDATE_FEATURES,
+    FeatureUpdateKey,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+)
+from core.protocol.schema.metadata import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
+from core.protocol.schema.reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
+    TopicPartitions,
 )
-from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
-from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
-from core.protocol.schema.list_partition_reassignments import (
-    LIST_PARTITION_REASSIGNMENTS,
-    ListPartitionReassignmentsRequest,
-)
-from core.protocol.schema.unregister_broker import UNREGISTER_BROKER, UnregisterBrokerRequest
-from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 
 _TIMEOUT_MS = 20_000
 _ELECTION_MS = 5_000

@@ -18,12 +18,12 @@ from core.cluster.description.replicated_partition import PartitionReport, Repli
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.describe_topic_partitions import (
+from core.protocol.schema.cluster_nodes import UNREGISTER_BROKER
+from core.protocol.schema.metadata import (
     DESCRIBE_TOPIC_PARTITIONS,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from core.protocol.schema.unregister_broker import UNREGISTER_BROKER
 
 _MIN_ISR = "min.insync.replicas"
 _HEARD_SECONDS = 10.0

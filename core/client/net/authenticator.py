@@ -15,8 +15,13 @@ from core.client.net.token_source import TokenSource
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.protocol.message import Api
-from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse
-from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
+from core.protocol.schema.sasl_exchange import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+)
 from core.security.client_security import BearerLogin, PasswordLogin
 from core.security.client_settings import IN_CLEAR, STRONGEST_FIRST
 from core.security.sasl.oauthbearer import OAuthBearerClient

@@ -25,10 +25,20 @@ from core.protocol.schema.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest
-from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from core.protocol.schema.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
-from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+from core.protocol.schema.groups import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 
 _SESSION_TIMEOUT_MS = 45_000
 _REBALANCE_TIMEOUT_MS = 300_000

@@ -39,7 +39,7 @@ from core.log.damaged_ranges import (
     WRONG_TAIL,
     parse_damaged_offsets,
 )
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, first_offset_of, iter_whole_batches, stated_offset
 

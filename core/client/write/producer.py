@@ -22,7 +22,6 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.protocol.primitives import Spans
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -31,6 +30,7 @@ from core.protocol.schema.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from core.protocol.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.records.byte_strings import ByteStrings
 from core.records.column_encoder import encode_columns
 from core.records.compression import CompressionType

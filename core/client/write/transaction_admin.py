@@ -26,10 +26,11 @@ from core.protocol.schema.describe_producers import (
     TopicRequest,
 )
 from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse
-from core.protocol.schema.write_txn_markers import (
+from core.protocol.schema.transactions import (
+    INIT_PRODUCER_ID,
     WRITE_TXN_MARKERS,
+    InitProducerIdRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

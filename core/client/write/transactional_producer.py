@@ -24,19 +24,22 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, ensure_success
 from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.message import MAX_VERSION
-from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
-from core.protocol.schema.add_partitions_to_txn import (
-    ADD_PARTITIONS_TO_TXN,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from core.protocol.schema.txn_offset_commit import (
+from core.protocol.schema.group_offsets import (
     TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+)
+from core.protocol.schema.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
 )
 
 TRANSACTION_TIMEOUT_MS = 60_000

@@ -34,15 +34,16 @@ from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.control_request import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
+    StopReplicaRequest,
+    StopReplicaResponse,
 )
+from core.protocol.schema.controller_request import AlterPartitionRequest, AlterPartitionResponse
 from core.protocol.schema.list_offsets import ListOffsetsResponse
-from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 _log = logging.getLogger("plog.controller")
 

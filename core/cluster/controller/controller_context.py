@@ -13,7 +13,7 @@ from typing import NamedTuple
 from core.cluster.controller.controller_writes import NOT_WRITTEN
 from core.cluster.image.metadata_image import NO_LEADER, PartitionState
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.update_metadata import UpdateMetadataBroker
+from core.protocol.schema.control_request import UpdateMetadataBroker
 
 NO_EPOCH = -1
 

@@ -19,20 +19,16 @@ from core.cluster.image.cluster_member_metadata import LEADER_DURING_DELETE
 from core.cluster.image.metadata_image import PartitionState
 from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.message import Api
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
-)
-from core.protocol.schema.stop_replica import (
-    STOP_REPLICA,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
-)
-from core.protocol.schema.update_metadata import (
-    UPDATE_METADATA,
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,

@@ -14,7 +14,7 @@ from core.cluster.controller.controller_writes import Decision, slices
 from core.cluster.image.metadata_image import LeaderRecoveryState, PartitionState
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition import (
+from core.protocol.schema.controller_request import (
     AlteredPartition,
     AlteredPartitionResult,
     AlteredTopicResult,

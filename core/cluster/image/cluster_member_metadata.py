@@ -22,6 +22,12 @@ from core.cluster.image.metadata_record import MetadataRecord
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
+from core.protocol.schema.control_request import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from core.protocol.schema.metadata_records import (
     BrokerEndpoint,
     ConfigRecord,
@@ -31,12 +37,6 @@ from core.protocol.schema.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
-)
-from core.protocol.schema.update_metadata import (
-    UpdateMetadataBroker,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
 )
 
 NO_CONTROLLER = -1

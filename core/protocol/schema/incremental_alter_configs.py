@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.protocol.message import Api, array, boolean, int8, int32, message, string, struct
-from core.protocol.schema.alter_configs import AlterConfigsResourceResponse
+from core.protocol.schema.configs import AlterConfigsResourceResponse
 
 
 @struct

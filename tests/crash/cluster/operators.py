@@ -16,15 +16,22 @@ from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition_reassignments import (
+from core.protocol.schema.reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
-from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from core.protocol.schema.topic_changes import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 from tests.crash.chaos.ledger import KEPT, TOPICS
 from tests.crash.cluster.replicas import Metadata
 from tests.support.mixed_cluster import Broker, MixedCluster

@@ -11,7 +11,7 @@ from core.coordinator.classic_group import ALLOWED_TRANSITIONS, ClassicGroup, Gr
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_record_values import read_record
 from core.protocol.schema.group_records import GroupMetadataValue
-from core.protocol.schema.join_group import JoinGroupResponse
+from core.protocol.schema.groups import JoinGroupResponse
 from tests.support.for_each import for_each
 from tests.support.groups import REBALANCE_MS, SESSION_MS, Client, GroupWorld
 

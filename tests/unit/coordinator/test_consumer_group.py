@@ -18,7 +18,7 @@ from core.protocol.schema.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from core.protocol.schema.group_records import ConsumerGroupCurrentMemberAssignmentValue
-from core.protocol.schema.leave_group import MemberIdentity
+from core.protocol.schema.groups import MemberIdentity
 from core.protocol.schema.metadata_records import PartitionRecord
 from tests.support.for_each import for_each
 from tests.support.groups import CLIENT, Client, GroupWorld, refused, replayed

@@ -12,8 +12,7 @@ from core.coordinator.group_coordinator import OffsetCommit
 from core.coordinator.group_record_values import CommittedOffset, offset_commit_record
 from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
-from core.protocol.schema.join_group import JoinGroupResponse
-from core.protocol.schema.leave_group import MemberIdentity
+from core.protocol.schema.groups import JoinGroupResponse, MemberIdentity
 from tests.support.for_each import for_each
 from tests.support.groups import Client, GroupWorld, refused, replayed
 from tests.support.logs import NOW

@@ -26,7 +26,7 @@ from core.protocol.schema.consumer_protocol import (
     ConsumerProtocolSubscription,
 )
 from core.protocol.schema.consumer_protocol import TopicPartition as OwnedPartitions
-from core.protocol.schema.join_group import JoinGroupResponse
+from core.protocol.schema.groups import JoinGroupResponse
 from core.protocol.schema.metadata_records import PartitionRecord
 from tests.support.for_each import for_each
 from tests.support.groups import CLIENT, Client, GroupWorld, Joined, refused

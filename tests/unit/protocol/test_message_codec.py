@@ -18,16 +18,14 @@ from core.protocol.message import array, default_instance, int8, int32, message,
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
 from core.protocol.schema.api_versions import API_VERSIONS
-from core.protocol.schema.create_partitions import CREATE_PARTITIONS
-from core.protocol.schema.create_topics import CREATE_TOPICS
-from core.protocol.schema.delete_topics import DELETE_TOPICS
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS
+from core.protocol.schema.configs import DESCRIBE_CONFIGS
 from core.protocol.schema.fetch import FETCH, FetchRequest
 from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID
 from core.protocol.schema.list_offsets import LIST_OFFSETS
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.topic_changes import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from core.protocol.schema.transactions import INIT_PRODUCER_ID
 from tests.support.messages import random_message
 from tests.support.protocol_document import BETWEEN_BROKERS
 from tests.support.requests import SERVED_APIS

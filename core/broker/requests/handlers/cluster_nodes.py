@@ -18,31 +18,27 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.coordinator.consumer_group import ConsumerGroup
-from core.protocol.schema.describe_cluster import (
+from core.protocol.schema.cluster_nodes import (
     DESCRIBE_CLUSTER,
+    DESCRIBE_QUORUM,
+    UNREGISTER_BROKER,
+    UNREGISTER_CONTROLLER,
+    UPDATE_FEATURES,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
-)
-from core.protocol.schema.describe_quorum import (
-    DESCRIBE_QUORUM,
     DescribedPartition,
     DescribedTopic,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    FeatureUpdateKey,
     Listener,
     Node,
     ReplicaState,
-)
-from core.protocol.schema.unregister_broker import UNREGISTER_BROKER, UnregisterBrokerRequest, UnregisterBrokerResponse
-from core.protocol.schema.unregister_controller import (
-    UNREGISTER_CONTROLLER,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
     UnregisterControllerRequest,
     UnregisterControllerResponse,
-)
-from core.protocol.schema.update_features import (
-    UPDATE_FEATURES,
-    FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,

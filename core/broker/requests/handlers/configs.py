@@ -25,21 +25,23 @@ from core.common.pending import Pending
 from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
-from core.protocol.schema.alter_configs import (
+from core.protocol.schema.configs import (
     ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    LIST_CONFIG_RESOURCES,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
-)
-from core.protocol.schema.describe_configs import (
-    DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
+from core.protocol.schema.configs import ConfigResource as ListedResource
 from core.protocol.schema.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
@@ -47,12 +49,6 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from core.protocol.schema.incremental_alter_configs import AlterConfigsResource as AlteredResource
-from core.protocol.schema.list_config_resources import (
-    LIST_CONFIG_RESOURCES,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
-from core.protocol.schema.list_config_resources import ConfigResource as ListedResource
 
 
 def describe_configs(

@@ -17,21 +17,21 @@ from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.task import Task, wait_for
 from core.common.topic_partition import ZERO_UUID, by_topic
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
-)
-from core.protocol.schema.stop_replica import (
-    STOP_REPLICA,
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
     StopReplicaTopicState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
 )
-from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataRequest, UpdateMetadataResponse
 
 _FIRST_LEADER_AND_ISR_WITH_IDS = 5  # KIP-516
 _FIRST_STOP_REPLICA_WITH_STATES = 3  # KIP-570

@@ -16,14 +16,14 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.allocate_producer_ids import (
+from core.protocol.schema.controller_request import (
     ALLOCATE_PRODUCER_IDS,
+    ALTER_PARTITION,
+    CONTROLLED_SHUTDOWN,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
-)
-from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest, AlterPartitionResponse
-from core.protocol.schema.controlled_shutdown import (
-    CONTROLLED_SHUTDOWN,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,

@@ -18,22 +18,17 @@ from core.common.task import Task, wait_for
 from core.common.topic_partition import ZERO_UUID, TopicPartition, by_topic
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.coordinator.group_record_values import CommittedOffset
-from core.protocol.schema.offset_commit import (
+from core.protocol.schema.group_offsets import (
     OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-)
-from core.protocol.schema.offset_delete import (
-    OFFSET_DELETE,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
-)
-from core.protocol.schema.offset_fetch import (
-    OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -43,15 +38,14 @@ from core.protocol.schema.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
-)
-from core.protocol.schema.txn_offset_commit import (
-    TXN_OFFSET_COMMIT,
+    OffsetResponsePartition,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from core.records.record_batch import ProducerIdAndEpoch
+
+_Responses = dict[TopicPartition, OffsetResponsePartition]
 
 _FIRST_VERSION_WITH_EPOCHS = 9  # KIP-848
 _FIRST_VERSION_WITH_IDS = 10  # KIP-848
@@ -65,7 +59,7 @@ def offset_commit(
     The answer waits for the disk if the `flush.messages` of __consumer_offsets says so.
     """
     offsets: Offsets = {}
-    waiting: dict[TopicPartition, OffsetCommitResponsePartition] = {}
+    waiting: _Responses = {}
     topics = []
     now_ms = services.runtime.clock.now_ms()
     expires_ms = min(now_ms + request.retention_time_ms, LONG_MAX) if request.retention_time_ms >= 0 else -1
@@ -75,7 +69,7 @@ def offset_commit(
         missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         partitions = []
         for data in asked.partitions:
-            response = OffsetCommitResponsePartition(data.partition_index)
+            response = OffsetResponsePartition(data.partition_index)
             if topic is None:
                 response.error_code = missing
             elif data.partition_index not in topic.partitions:
@@ -113,7 +107,7 @@ def offset_commit(
     return services.group_log.when_committed(request.group_id, answer, partial(_refuse, waiting))
 
 
-def _refuse(responses: dict[TopicPartition, OffsetCommitResponsePartition], code: ErrorCode) -> None:
+def _refuse(responses: _Responses, code: ErrorCode) -> None:
     for response in responses.values():
         response.error_code = code
 
@@ -227,7 +221,7 @@ def offset_delete(services: Services, request: OffsetDeleteRequest, context: Req
             OffsetDeleteResponseTopic(
                 topic.name,
                 [
-                    OffsetDeleteResponsePartition(
+                    OffsetResponsePartition(
                         p.partition_index,
                         results.get(
                             TopicPartition(topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -250,8 +244,6 @@ _FIRST_TXN_COMMIT_WITH_IDS = 6  # KIP-1319
 
 _NEW_CODES = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH
 
-_Responses = dict[TopicPartition, TxnOffsetCommitResponsePartition]
-
 
 def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
@@ -269,10 +261,10 @@ def txn_offset_commit(
             if topic is None or data.partition_index not in topic.partitions:
                 is_unknown_id = by_id and topic is None
                 missing = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                partitions.append(TxnOffsetCommitResponsePartition(data.partition_index, missing))
+                partitions.append(OffsetResponsePartition(data.partition_index, missing))
                 continue
             name = TopicPartition(topic.name, data.partition_index)
-            response = waiting.setdefault(name, TxnOffsetCommitResponsePartition(data.partition_index))
+            response = waiting.setdefault(name, OffsetResponsePartition(data.partition_index))
             partitions.append(response)  # one for both if the partition is named twice
             offsets[name] = CommittedOffset(
                 data.committed_offset,
@@ -288,7 +280,7 @@ def txn_offset_commit(
     asking = _ask_elsewhere(services, request, context.api_version)
     if asking is not None:
         yield from wait_for(asking)
-    refuse = partial(_refuse_txn, waiting)
+    refuse = partial(_refuse, waiting)
     try:
         _join(services, request, context.api_version)
     except KafkaError as error:
@@ -351,7 +343,7 @@ def _commit(
         offsets,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
     )
-    refuse = partial(_refuse_txn, responses)
+    refuse = partial(_refuse, responses)
     try:
         _join(services, request, version)
         for name, code in services.groups.commit(commit).items():
@@ -375,11 +367,6 @@ def _code_for_client(error: KafkaError, version: int) -> ErrorCode:
     if error.code in _NEW_CODES and version < _FIRST_TXN_COMMIT_WITH_IDS:
         return ErrorCode.ILLEGAL_GENERATION
     return error.code
-
-
-def _refuse_txn(responses: _Responses, code: ErrorCode) -> None:
-    for response in responses.values():
-        response.error_code = code
 
 
 SERVES = (

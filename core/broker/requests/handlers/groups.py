@@ -28,23 +28,33 @@ from core.protocol.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from core.protocol.schema.delete_groups import (
+from core.protocol.schema.groups import (
     DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-)
-from core.protocol.schema.describe_groups import (
-    DESCRIBE_GROUPS,
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
 )
-from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
-from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupResponse
-from core.protocol.schema.leave_group import LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from core.protocol.schema.list_groups import LIST_GROUPS, ListedGroup, ListGroupsRequest, ListGroupsResponse
-from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupResponse
 
 _CLASSIC, _CONSUMER = "classic", "consumer"
 

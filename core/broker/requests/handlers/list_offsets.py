@@ -20,15 +20,13 @@ from core.common.errors import KafkaError
 from core.common.task import Task, Yield
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+    EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
-)
-from core.protocol.schema.offset_for_leader_epoch import (
-    OFFSET_FOR_LEADER_EPOCH,
-    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,

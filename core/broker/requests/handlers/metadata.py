@@ -18,16 +18,14 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.task import Task, Yield
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, ensure_valid_topic_name
-from core.protocol.schema.describe_topic_partitions import (
+from core.protocol.schema.metadata import (
     DESCRIBE_TOPIC_PARTITIONS,
+    METADATA,
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
-)
-from core.protocol.schema.metadata import (
-    METADATA,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -11,30 +11,36 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
-from core.protocol.schema.alter_client_quotas import (
+from core.protocol.schema.acls import (
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from core.protocol.schema.quotas_and_users import (
     ALTER_CLIENT_QUOTAS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredQuotas,
     AlteredQuotasResult,
-)
-from core.protocol.schema.create_acls import CREATE_ACLS, AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from core.protocol.schema.delete_acls import DELETE_ACLS, DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from core.protocol.schema.describe_acls import DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse
-from core.protocol.schema.describe_client_quotas import (
-    DESCRIBE_CLIENT_QUOTAS,
+    CredentialInfo,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    DescribedEntity,
     DescribedQuotas,
     DescribedValue,
-)
-from core.protocol.schema.describe_user_scram_credentials import (
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
-    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
+    QuotaEntity,
 )
 
 
@@ -52,7 +58,7 @@ def describe_client_quotas(
     found = find_quotas(known, dict(filters), is_strict=request.strict)
     entries = [
         DescribedQuotas(
-            [DescribedEntity(kind, name) for kind, name in named.items()],
+            [QuotaEntity(kind, name) for kind, name in named.items()],
             [DescribedValue(key, value) for key, value in quotas.items()],
         )
         for named, quotas in found

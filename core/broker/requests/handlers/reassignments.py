@@ -17,30 +17,26 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition, by_topic
-from core.protocol.schema.alter_partition_reassignments import (
+from core.protocol.schema.metadata_records import PartitionRecord
+from core.protocol.schema.reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
-from core.protocol.schema.elect_leaders import (
-    ELECT_LEADERS,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-    TopicPartitions,
-)
-from core.protocol.schema.list_partition_reassignments import (
-    LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
+    PartitionResult,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+    ReplicaElectionResult,
+    TopicPartitions,
 )
-from core.protocol.schema.metadata_records import PartitionRecord
 
 
 def alter_partition_reassignments(

@@ -24,31 +24,25 @@ from core.common.pending import Pending
 from core.common.task import Task, Yield, wait_for
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID
 from core.files.log_config import TOPIC_CONFIG
-from core.protocol.schema.create_partitions import (
+from core.protocol.schema.topic_changes import (
     CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
-)
-from core.protocol.schema.create_topics import (
-    CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
-)
-from core.protocol.schema.delete_records import (
-    DELETE_RECORDS,
+    DeletableTopicResult,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
-)
-from core.protocol.schema.delete_topics import (
-    DELETE_TOPICS,
-    DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,

@@ -17,20 +17,24 @@ from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import Outcome
 from core.coordinator.transaction_state import RAISES_EPOCH
-from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from core.protocol.schema.add_partitions_to_txn import (
+from core.protocol.schema.transactions import (
+    ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    WRITE_TXN_MARKERS,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
-)
-from core.protocol.schema.end_txn import END_TXN, EndTxnRequest, EndTxnResponse
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
-from core.protocol.schema.write_txn_markers import (
-    WRITE_TXN_MARKERS,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

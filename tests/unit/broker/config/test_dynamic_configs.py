@@ -11,19 +11,20 @@ import pytest
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.protocol.schema import alter_configs
-from core.protocol.schema.alter_configs import ALTER_CONFIGS
-from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
-from core.protocol.schema.describe_configs import (
+from core.protocol.schema import configs as alter_configs
+from core.protocol.schema.configs import (
+    ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
+    LIST_CONFIG_RESOURCES,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
+    ListConfigResourcesRequest,
 )
+from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
 from core.protocol.schema.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
 )
-from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from tests.support.broker import SteeredNode, Timers, add_topic, ask, open_broker, produce
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch

@@ -20,14 +20,16 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrResponse
-from core.protocol.schema.stop_replica import (
+from core.protocol.schema.control_request import (
+    LEADER_AND_ISR,
     STOP_REPLICA,
+    UPDATE_METADATA,
+    LeaderAndIsrResponse,
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
+    UpdateMetadataResponse,
 )
-from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataResponse
 from core.zookeeper.controller_store import OutOfOfficeError
 from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, broker_path, topic_path
 from core.zookeeper.zookeeper_transaction import Node, NodeStat, Refusal, ZooKeeperError

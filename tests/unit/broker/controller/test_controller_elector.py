@@ -17,7 +17,7 @@ from core.broker.observe.metrics import broker_metrics
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.task import finish
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.zookeeper.controller_election import WonElection
 from core.zookeeper.zookeeper_session import SessionFigures, SessionState
 from tests.support.broker import Timers, ask

@@ -19,9 +19,17 @@ from core.broker.replication.peer_connection import PeerLink
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.common.endpoint import Endpoint
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrRequest, LeaderAndIsrResponse
-from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaRequest, StopReplicaResponse
-from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataRequest, UpdateMetadataResponse
+from core.protocol.schema.control_request import (
+    LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 from tests.support.free_ports import free_ports
 from tests.support.scripted_controller import ScriptedController
 

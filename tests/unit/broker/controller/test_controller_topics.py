@@ -14,7 +14,7 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
+from core.protocol.schema.control_request import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
 from core.zookeeper.controller_store import OutOfOfficeError
 from tests.support.office import Office
 from tests.unit.broker.controller.test_active_controller import codes, outcome

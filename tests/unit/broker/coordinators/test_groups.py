@@ -12,32 +12,41 @@ from core.common.error_code import ErrorCode
 from core.common.filesystem import File
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
-from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
-from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
-from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest
-from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from core.protocol.schema.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
-from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
-from core.protocol.schema.offset_commit import (
+from core.protocol.schema.group_offsets import (
     OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from core.protocol.schema.offset_delete import (
-    OFFSET_DELETE,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from core.protocol.schema.offset_fetch import (
-    OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+from core.protocol.schema.groups import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from tests.support.broker import (
     Background,
     SteeredNode,

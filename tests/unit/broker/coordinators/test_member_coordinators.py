@@ -21,21 +21,27 @@ from core.coordinator.group_record_values import CommittedOffset, offset_commit_
 from core.protocol.message import Api
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
-from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
-from core.protocol.schema.offset_commit import OFFSET_COMMIT
-from core.protocol.schema.offset_fetch import OFFSET_FETCH
-from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
-from core.protocol.schema.update_metadata import (
+from core.protocol.schema.control_request import (
+    LEADER_AND_ISR,
     UPDATE_METADATA,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from core.protocol.schema.write_txn_markers import (
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from core.protocol.schema.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
+from core.protocol.schema.groups import (
+    JOIN_GROUP,
+    SYNC_GROUP,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from core.protocol.schema.transactions import (
+    INIT_PRODUCER_ID,
     WRITE_TXN_MARKERS,
+    InitProducerIdRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

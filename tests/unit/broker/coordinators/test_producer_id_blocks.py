@@ -10,7 +10,7 @@ import pytest
 from core.broker.coordinators.producer_ids import ProducerIdBlocks
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.protocol.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from core.protocol.schema.controller_request import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tests.support.scripted_controller import ScriptedController, channel_to
 
 NODE_ID, EPOCH = 7, 70

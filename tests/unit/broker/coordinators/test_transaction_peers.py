@@ -17,16 +17,14 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_state import TransactionMetadata, TransactionState
-from core.protocol.schema.add_partitions_to_txn import (
+from core.protocol.schema.transactions import (
     ADD_PARTITIONS_TO_TXN,
+    WRITE_TXN_MARKERS,
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
-)
-from core.protocol.schema.write_txn_markers import (
-    WRITE_TXN_MARKERS,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,

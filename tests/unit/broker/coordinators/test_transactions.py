@@ -13,28 +13,32 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
-from core.protocol.schema.add_partitions_to_txn import (
-    ADD_PARTITIONS_TO_TXN,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
+from core.protocol.schema.cluster_nodes import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
-from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
-from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
-from core.protocol.schema.offset_commit import OFFSET_COMMIT
-from core.protocol.schema.offset_fetch import OFFSET_FETCH
-from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from core.protocol.schema.txn_offset_commit import (
+from core.protocol.schema.group_offsets import (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
     TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
+from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from tests.support.broker import (
     Background,
     SteeredNode,

@@ -8,7 +8,7 @@ from core.broker.observe.request_metrics import TIME_BUCKETS_MS, RequestMetrics,
 from core.common.error_code import ErrorCode
 from core.protocol.schema.api_versions import ApiVersionsResponse
 from core.protocol.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from core.protocol.schema.heartbeat import HeartbeatResponse
+from core.protocol.schema.groups import HeartbeatResponse
 from core.protocol.schema.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 

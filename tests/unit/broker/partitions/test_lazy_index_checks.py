@@ -8,7 +8,7 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from tests.support.broker import Background, SteeredNode, add_topic, ask, open_broker, produce_values
 from tests.support.logs import NOW
 from tests.support.manual_clock import ManualClock

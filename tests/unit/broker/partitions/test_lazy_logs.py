@@ -26,14 +26,13 @@ from core.log.log_loader import LoadedLog
 from core.log.log_manager import OffsetCheckpoints
 from core.protocol.frame import encode_request
 from core.protocol.primitives import Piece
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirsRequest
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, PartitionData
+from core.protocol.schema.group_offsets import OFFSET_COMMIT, OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata import METADATA, MetadataRequest
-from core.protocol.schema.offset_commit import OFFSET_COMMIT
-from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.topic_changes import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Background,

@@ -15,14 +15,17 @@ from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import FETCH
-from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from core.protocol.schema.metadata_records import PartitionChangeRecord
-from core.protocol.schema.offset_for_leader_epoch import (
+from core.protocol.schema.list_offsets import (
+    LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from core.protocol.schema.metadata_records import PartitionChangeRecord
 from core.protocol.schema.produce import PRODUCE, PartitionProduceResponse
 from tests.support.broker import (
     PRODUCE_BY_NAME,

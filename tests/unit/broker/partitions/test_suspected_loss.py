@@ -8,7 +8,7 @@ import pytest
 
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from tests.support.broker import Background, SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
 from tests.support.logs import NOW
 from tests.support.manual_clock import ManualClock

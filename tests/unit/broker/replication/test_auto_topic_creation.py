@@ -13,7 +13,7 @@ from core.broker.replication.auto_topic_creation import AutoTopicCreation
 from core.cluster.image.broker_metadata import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.protocol.schema.create_topics import (
+from core.protocol.schema.topic_changes import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,

@@ -16,11 +16,13 @@ from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.common.task import finish
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
     LeaderAndIsrRequest,
 )
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -28,12 +30,6 @@ from core.protocol.schema.list_offsets import (
     ListOffsetsTopic,
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest
-from core.protocol.schema.stop_replica import (
-    STOP_REPLICA,
-)
-from core.protocol.schema.update_metadata import (
-    UPDATE_METADATA,
-)
 from tests.support.broker import (
     SteeredNode,
     add_topic,

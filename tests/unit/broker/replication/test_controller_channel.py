@@ -13,12 +13,12 @@ from core.broker.replication.controller_channel import ControllerChannel
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.protocol.schema.allocate_producer_ids import (
+from core.protocol.schema.api_versions import API_VERSIONS
+from core.protocol.schema.controller_request import (
     ALLOCATE_PRODUCER_IDS,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from core.protocol.schema.api_versions import API_VERSIONS
 from tests.support.scripted_controller import ScriptedController, channel_to
 
 HOUR_MS = 3_600_000

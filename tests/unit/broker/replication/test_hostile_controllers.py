@@ -16,42 +16,43 @@ from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.frame import encode_request
 from core.protocol.message import Api
-from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
-from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest
-from core.protocol.schema.alter_partition_reassignments import (
-    ALTER_PARTITION_REASSIGNMENTS,
-    AlterPartitionReassignmentsRequest,
-)
-from core.protocol.schema.controlled_shutdown import CONTROLLED_SHUTDOWN, ControlledShutdownRequest
-from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
-from core.protocol.schema.fetch import FETCH, ReplicaState
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.cluster_nodes import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
+from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
-)
-from core.protocol.schema.list_partition_reassignments import (
-    LIST_PARTITION_REASSIGNMENTS,
-    ListPartitionReassignmentsRequest,
-)
-from core.protocol.schema.produce import PRODUCE
-from core.protocol.schema.stop_replica import (
-    STOP_REPLICA,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
-)
-from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
-from core.protocol.schema.update_metadata import (
-    UPDATE_METADATA,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from core.protocol.schema.controller_request import (
+    ALLOCATE_PRODUCER_IDS,
+    ALTER_PARTITION,
+    CONTROLLED_SHUTDOWN,
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+)
+from core.protocol.schema.fetch import FETCH, ReplicaState
+from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    TopicPartitions,
+)
+from core.protocol.schema.topic_changes import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tests.support.broker import PRODUCE_BY_NAME, ask, decode, fetch_request, produce_request, send
 from tests.support.for_each import for_each
 from tests.support.logs import make_batch

@@ -15,7 +15,7 @@ from core.cluster.image.single_node_controller import SingleNodeController
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition import (
+from core.protocol.schema.controller_request import (
     AlteredPartition,
     AlteredPartitionResult,
     AlteredTopicResult,

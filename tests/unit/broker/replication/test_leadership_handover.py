@@ -11,7 +11,7 @@ import pytest
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.cluster_membership import controlled_shutdown
 from core.common.error_code import ErrorCode
-from core.protocol.schema.controlled_shutdown import (
+from core.protocol.schema.controller_request import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,

@@ -20,14 +20,19 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.protocol.message_codec import codec
-from core.protocol.schema.allocate_producer_ids import (
+from core.protocol.schema.control_request import (
+    LEADER_AND_ISR,
+    UPDATE_METADATA,
+    LeaderAndIsrRequest,
+    UpdateMetadataBroker,
+    UpdateMetadataRequest,
+)
+from core.protocol.schema.controller_request import (
     ALLOCATE_PRODUCER_IDS,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
 from core.protocol.schema.fetch import FETCH, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrRequest
-from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker, UpdateMetadataRequest
 
 FETCH_VERSION = 17
 HOUR_S = 3600.0

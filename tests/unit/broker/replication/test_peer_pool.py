@@ -11,8 +11,8 @@ from core.broker.replication.peer_connection import PeerConnection, PeerPool
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError
-from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+from core.protocol.schema.controller_request import ALTER_PARTITION, AlterPartitionRequest
 from tests.support.scripted_controller import ScriptedController
 
 PEER = 1

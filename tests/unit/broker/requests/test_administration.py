@@ -11,20 +11,11 @@ from core.broker.requests.request_context import RequestContext
 from core.common.config_def import ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.protocol.schema import alter_configs
-from core.protocol.schema.alter_configs import ALTER_CONFIGS, AlterConfigsRequest
-from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
-from core.protocol.schema.create_topics import (
-    CREATE_TOPICS,
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-)
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
-from core.protocol.schema.describe_configs import (
+from core.protocol.schema import configs as alter_configs
+from core.protocol.schema.configs import (
+    ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
+    AlterConfigsRequest,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResult,
@@ -37,6 +28,20 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from core.protocol.schema.topic_changes import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from tests.support.broker import (
     SteeredNode,
     add_topic,

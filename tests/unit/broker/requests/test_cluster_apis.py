@@ -10,35 +10,41 @@ import pytest
 
 from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.error_code import ErrorCode
-from core.protocol.schema.alter_configs import ALTER_CONFIGS, AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from core.protocol.schema.describe_client_quotas import (
-    DESCRIBE_CLIENT_QUOTAS,
-    ComponentData,
-    DescribeClientQuotasRequest,
+from core.protocol.schema.cluster_nodes import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_QUORUM,
+    DescribeClusterRequest,
+    DescribeQuorumRequest,
+    PartitionData,
+    TopicData,
 )
-from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from core.protocol.schema.configs import ALTER_CONFIGS, AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribableLogDirTopic, DescribeLogDirsRequest
 from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest, TopicRequest
-from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM, DescribeQuorumRequest, PartitionData, TopicData
-from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
-from core.protocol.schema.describe_topic_partitions import TopicRequest as DescribedTopicRequest
-from core.protocol.schema.describe_user_scram_credentials import (
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
-    DescribeUserScramCredentialsRequest,
-    UserName,
-)
-from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
-from core.protocol.schema.list_partition_reassignments import (
-    LIST_PARTITION_REASSIGNMENTS,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
-)
-from core.protocol.schema.metadata_records import ClientQuotaRecord, EntityData, UserScramCredentialRecord
-from core.protocol.schema.offset_for_leader_epoch import (
+from core.protocol.schema.list_offsets import (
     OFFSET_FOR_LEADER_EPOCH,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from core.protocol.schema.metadata import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
+from core.protocol.schema.metadata import TopicRequest as DescribedTopicRequest
+from core.protocol.schema.metadata_records import ClientQuotaRecord, EntityData, UserScramCredentialRecord
+from core.protocol.schema.quotas_and_users import (
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from core.protocol.schema.reassignments import (
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    TopicPartitions,
 )
 from tests.support.broker import SteeredNode, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch

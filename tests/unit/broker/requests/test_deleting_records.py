@@ -11,7 +11,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.protocol.primitives import Piece
-from core.protocol.schema.delete_records import DELETE_RECORDS
+from core.protocol.schema.topic_changes import DELETE_RECORDS
 from tests.support.broker import (
     Background,
     SteeredNode,

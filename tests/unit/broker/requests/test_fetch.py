@@ -8,9 +8,9 @@ import pytest
 from core.common.error_code import ErrorCode
 from core.files.file_records import FileRegion
 from core.log.partition_log import PartitionLog, ReadResult
-from core.protocol.schema.delete_records import DELETE_RECORDS
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchResponse, FetchTopic, PartitionData
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.topic_changes import DELETE_RECORDS
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     SteeredNode,

@@ -22,35 +22,42 @@ from core.common.errors import MalformedMessageError
 from core.protocol.frame import encode_request
 from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, DescribeClusterRequest
+from core.protocol.schema.configs import LIST_CONFIG_RESOURCES
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
-from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
-from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
-from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM
-from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
-from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
-from core.protocol.schema.find_coordinator import FIND_COORDINATOR, Coordinator, FindCoordinatorRequest
-from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
+    UPDATE_METADATA,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
-)
-from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES
-from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
-from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponsePartition
-from core.protocol.schema.produce import PRODUCE
-from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
-from core.protocol.schema.update_metadata import (
-    UPDATE_METADATA,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, Coordinator, FindCoordinatorRequest
+from core.protocol.schema.group_offsets import TXN_OFFSET_COMMIT
+from core.protocol.schema.groups import (
+    DESCRIBE_GROUPS,
+    HEARTBEAT,
+    LIST_GROUPS,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    ListGroupsRequest,
+)
+from core.protocol.schema.metadata import (
+    DESCRIBE_TOPIC_PARTITIONS,
+    METADATA,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.transactions import END_TXN, WRITE_TXN_MARKERS, EndTxnRequest
 from tests.support.broker import SteeredNode, ask, decode
 from tests.support.fake_entry import FakeEntry
 

@@ -8,8 +8,8 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.common.error_code import ErrorCode
 from core.log.producer_state_manager import ProducerStateManager
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.records.compression import CompressionType
 from tests.support.broker import (
     PRODUCE_BY_NAME,

@@ -7,11 +7,11 @@ from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.protocol.frame import encode_request
+from core.protocol.schema.acls import DESCRIBE_ACLS
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
-from core.protocol.schema.describe_acls import DESCRIBE_ACLS
+from core.protocol.schema.cluster_nodes import UNREGISTER_CONTROLLER, UnregisterControllerRequest
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE
-from core.protocol.schema.unregister_controller import UNREGISTER_CONTROLLER, UnregisterControllerRequest
 from tests.support.broker import AnyApi, SteeredNode, ask, decode, send
 from tests.support.for_each import for_each
 from tests.support.requests import SERVED_APIS

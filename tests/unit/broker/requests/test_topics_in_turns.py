@@ -22,12 +22,21 @@ from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import read_partition_metadata
 from core.log import log_manager
-from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
-from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from core.protocol.schema.group_offsets import OFFSET_COMMIT
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from core.protocol.schema.offset_commit import OFFSET_COMMIT
+from core.protocol.schema.topic_changes import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from tests.support.broker import (
     Background,
     SteeredNode,

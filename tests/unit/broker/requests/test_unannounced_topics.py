@@ -17,35 +17,40 @@ from core.broker.requests.unannounced_topics import UnannouncedTopics
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata, NotInformedError
 from core.common.error_code import ErrorCode
 from core.protocol.message import Api
-from core.protocol.schema.add_partitions_to_txn import (
-    ADD_PARTITIONS_TO_TXN,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from core.protocol.schema.delete_records import (
-    DELETE_RECORDS,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
-from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from core.protocol.schema.offset_for_leader_epoch import (
-    OFFSET_FOR_LEADER_EPOCH,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from core.protocol.schema.update_metadata import (
+from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.control_request import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
+)
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.protocol.schema.list_offsets import (
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.topic_changes import (
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from core.protocol.schema.transactions import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
 )
 from core.zookeeper.znodes import PartitionStateNode, TopicNode
 from core.zookeeper.zookeeper_session import ZooKeeperSession

@@ -16,11 +16,10 @@ import pytest
 from core.common.error_code import ErrorCode
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
-from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsTopic
-from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.metadata import METADATA, MetadataRequestTopic
 from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.topic_changes import CREATE_PARTITIONS, CREATE_TOPICS, CreatableTopic, CreatePartitionsTopic
 from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of

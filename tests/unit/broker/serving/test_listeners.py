@@ -21,7 +21,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, UsageError
 from core.protocol.frame import decode_response, encode_request
-from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from tests.support.broker import SteeredNode, ask, open_broker
 from tests.support.for_each import for_each

@@ -29,11 +29,11 @@ from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.task import Task, Yield, wait_for
 from core.log.partition_log import PartitionLog
-from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.topic_changes import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from core.protocol.schema.transactions import END_TXN, EndTxnRequest
 from core.records import record_walk
 from core.records.compression import CompressionType
 from core.records.record import Record, encode_records

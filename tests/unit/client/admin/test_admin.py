@@ -16,19 +16,23 @@ from core.common.errors import ConnectionFailedError, KafkaError, PlogError, Unr
 from core.common.topic_partition import TopicPartition
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.message import Api
-from core.protocol.schema.create_partitions import (
-    CREATE_PARTITIONS,
-    CreatePartitionsResponse,
-    CreatePartitionsTopicResult,
-)
-from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopicResult, CreateTopicsResponse
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeletableTopicResult, DeleteTopicsResponse
 from core.protocol.schema.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponseTopic
+from core.protocol.schema.topic_changes import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    CreatableTopicResult,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsResponse,
+)
 from tests.support.broker import SteeredNode
 from tests.support.for_each import for_each
 from tests.support.manual_clock import ManualTime

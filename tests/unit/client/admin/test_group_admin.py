@@ -17,11 +17,15 @@ from core.protocol.schema.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from core.protocol.schema.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsResponse
-from core.protocol.schema.describe_groups import DescribedGroup as DescribedClassicGroup
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorResponse
 from core.protocol.schema.find_coordinator import Coordinator as FoundCoordinator
+from core.protocol.schema.groups import (
+    DESCRIBE_GROUPS,
+    DeletableGroupResult,
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+)
+from core.protocol.schema.groups import DescribedGroup as DescribedClassicGroup
 from tests.support.for_each import for_each
 from tests.support.refusals import refused
 

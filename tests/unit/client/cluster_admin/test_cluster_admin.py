@@ -12,20 +12,18 @@ from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition_reassignments import (
+from core.protocol.schema.cluster_nodes import UpdatableFeatureResult, UpdateFeaturesResponse
+from core.protocol.schema.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
-from core.protocol.schema.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
+    ListPartitionReassignmentsResponse,
     PartitionResult,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
     ReplicaElectionResult,
 )
-from core.protocol.schema.list_partition_reassignments import ListPartitionReassignmentsResponse
-from core.protocol.schema.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
 from tests.support.for_each import for_each
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -17,8 +17,12 @@ from core.protocol.frame import Endpoint, read_request_start
 from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsResponse
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse
-from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateResponse
-from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeResponse
+from core.protocol.schema.sasl_exchange import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    SaslAuthenticateResponse,
+    SaslHandshakeResponse,
+)
 from core.security.client_security import BearerLogin, PasswordLogin
 from core.security.secret import Secret
 from tests.support.for_each import for_each

@@ -24,9 +24,8 @@ from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.frame import Endpoint, read_request_start
 from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from core.protocol.schema.fetch import FETCH
-from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
+from core.protocol.schema.groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.metadata import (
     METADATA,
     MetadataRequest,
@@ -35,6 +34,7 @@ from core.protocol.schema.metadata import (
     MetadataResponseTopic,
 )
 from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.topic_changes import DELETE_TOPICS, DeleteTopicsRequest
 from core.security.client_security import ClientSecurity, Tls, TrustStore
 from tests.support.broker import SteeredNode
 from tests.support.certificates import make_ca, sign

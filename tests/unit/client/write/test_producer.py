@@ -31,9 +31,9 @@ from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog, ReadResult
 from core.pipeline.embedded_transport import EmbeddedTransport
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.metadata import METADATA
 from core.protocol.schema.produce import PRODUCE, ProduceRequest
+from core.protocol.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch

@@ -27,28 +27,27 @@ from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition import (
-    AlteredPartition,
-    AlteredTopic,
-    AlterPartitionRequest,
-    BrokerState,
-)
-from core.protocol.schema.leader_and_isr import (
+from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
+    STOP_REPLICA,
+    UPDATE_METADATA,
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
-)
-from core.protocol.schema.stop_replica import (
-    STOP_REPLICA,
     StopReplicaPartitionError,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
     StopReplicaTopicState,
+    UpdateMetadataBroker,
 )
-from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataBroker
+from core.protocol.schema.controller_request import (
+    AlteredPartition,
+    AlteredTopic,
+    AlterPartitionRequest,
+    BrokerState,
+)
 from tests.support.for_each import for_each
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.task import finish
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.stop_replica import (
+from core.protocol.schema.control_request import (
     StopReplicaPartitionError,
     StopReplicaPartitionState,
     StopReplicaRequest,

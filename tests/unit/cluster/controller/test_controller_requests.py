@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.cluster.controller.controller_context import ControllerContext, LiveBroker
 from core.cluster.controller.controller_requests import ControllerRequests
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.update_metadata import UpdateMetadataBroker
+from core.protocol.schema.control_request import UpdateMetadataBroker
 from tests.support.for_each import for_each
 
 MOST = 1000

@@ -13,7 +13,7 @@ from core.cluster.controller.feature_control import FeatureControl
 from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.protocol.schema.update_metadata import UpdateMetadataBroker
+from core.protocol.schema.control_request import UpdateMetadataBroker
 from tests.support.for_each import for_each
 
 T = TypeVar("T")

@@ -20,15 +20,14 @@ from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.alter_partition import AlteredPartition, AlteredTopic, AlterPartitionRequest, BrokerState
-from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrResponse
+from core.protocol.schema.control_request import LEADER_AND_ISR, LeaderAndIsrResponse, UpdateMetadataBroker
+from core.protocol.schema.controller_request import AlteredPartition, AlteredTopic, AlterPartitionRequest, BrokerState
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from core.protocol.schema.update_metadata import UpdateMetadataBroker
 from tests.support.for_each import for_each
 
 ID = bytes(15) + b"\x07"

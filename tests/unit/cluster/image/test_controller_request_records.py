@@ -13,7 +13,7 @@ from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.error_code import ErrorCode
 from core.protocol.frame import Endpoint
-from core.protocol.schema.update_metadata import (
+from core.protocol.schema.control_request import (
     UPDATE_METADATA,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,

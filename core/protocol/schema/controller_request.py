@@ -1,6 +1,11 @@
-"""AlterPartition (API 56): a leader asks the controller for another in-sync set (KIP-497, KIP-704, KIP-841, KIP-903).
+"""What a broker asks the controller, between brokers.
 
-Between brokers. Kafka 3.9 knows versions 0 to 3, Kafka 4.0 and later 2 and 3, which name topics by id.
+AlterPartition (API 56): a leader asks the controller for another in-sync set (KIP-497, KIP-704, KIP-841, KIP-903).
+Kafka 3.9 knows versions 0 to 3, Kafka 4.0 and later 2 and 3, which name topics by id.
+AllocateProducerIds (API 67): a broker asks the controller for a block of producer ids (KIP-730).
+ControlledShutdown (API 7): a broker that is about to stop asks the controller to move what it leads. Up
+to Kafka 3.9 (ZooKeeper): Kafka 4.0 removed it. The header of a request in version 0 had no client id; that header is
+not known here, only the request.
 """
 
 from __future__ import annotations
@@ -64,3 +69,41 @@ class AlterPartitionResponse:
 
 
 ALTER_PARTITION = Api(56, "AlterPartition", AlterPartitionRequest, AlterPartitionResponse)
+
+
+@message(api_key=67, valid="0", flexible="0+")
+class AllocateProducerIdsRequest:
+    broker_id: int = int32()
+    broker_epoch: int = int64("0+", -1)
+
+
+@message(api_key=67, valid="0", flexible="0+")
+class AllocateProducerIdsResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    producer_id_start: int = int64()
+    producer_id_len: int = int32()
+
+
+ALLOCATE_PRODUCER_IDS = Api(67, "AllocateProducerIds", AllocateProducerIdsRequest, AllocateProducerIdsResponse)
+
+
+@message(api_key=7, valid="0-3", flexible="3+")
+class ControlledShutdownRequest:
+    broker_id: int = int32()
+    broker_epoch: int = int64("2+", -1, ignorable=True)
+
+
+@struct
+class RemainingPartition:
+    topic_name: str = string()
+    partition_index: int = int32()
+
+
+@message(api_key=7, valid="0-3", flexible="3+")
+class ControlledShutdownResponse:
+    error_code: int = int16()
+    remaining_partitions: list[RemainingPartition] = array(RemainingPartition)
+
+
+CONTROLLED_SHUTDOWN = Api(7, "ControlledShutdown", ControlledShutdownRequest, ControlledShutdownResponse)

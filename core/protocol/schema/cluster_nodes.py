@@ -1,0 +1,173 @@
+"""The nodes of a cluster, the quorum of its controllers, and its features.
+
+DescribeCluster (API 60): the brokers, or the controllers, of the cluster (KIP-700, KIP-919).
+DescribeQuorum (API 55): the voters of the metadata log, and how far each is (KIP-595, KIP-836).
+UnregisterBroker (API 64): says that a broker is gone for good (KIP-500).
+UnregisterController (API 94): says that a controller is gone for good (KIP-1312).
+UpdateFeatures (API 57): finalizes another level of a feature, as transaction.version (KIP-584).
+"""
+
+from __future__ import annotations
+
+from core.protocol.message import Api, array, boolean, int8, int16, int32, int64, message, string, struct, uint16, uuid
+
+
+@message(api_key=60, valid="0-2", flexible="0+")
+class DescribeClusterRequest:
+    include_cluster_authorized_operations: bool = boolean()
+    endpoint_type: int = int8("1+", 1)
+    include_fenced_brokers: bool = boolean("2+")
+
+
+@struct
+class DescribeClusterBroker:
+    broker_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string("0+", None, nullable="0+")
+    is_fenced: bool = boolean("2+")
+
+
+@message(api_key=60, valid="0-2", flexible="0+")
+class DescribeClusterResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string("0+", None, nullable="0+")
+    endpoint_type: int = int8("1+", 1)
+    cluster_id: str = string()
+    controller_id: int = int32("0+", -1)
+    brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
+    cluster_authorized_operations: int = int32("0+", -2147483648)
+
+
+DESCRIBE_CLUSTER = Api(60, "DescribeCluster", DescribeClusterRequest, DescribeClusterResponse)
+
+
+@struct
+class PartitionData:
+    partition_index: int = int32()
+
+
+@struct
+class TopicData:
+    topic_name: str = string()
+    partitions: list[PartitionData] = array(PartitionData)
+
+
+@message(api_key=55, valid="0-2", flexible="0+")
+class DescribeQuorumRequest:
+    topics: list[TopicData] = array(TopicData)
+
+
+@struct
+class ReplicaState:
+    replica_id: int = int32()
+    replica_directory_id: bytes = uuid("2+")
+    log_end_offset: int = int64()
+    last_fetch_timestamp: int = int64("1+", -1, ignorable=True)
+    last_caught_up_timestamp: int = int64("1+", -1, ignorable=True)
+
+
+@struct
+class DescribedPartition:
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string("2+", nullable="2+", ignorable=True)
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+    high_watermark: int = int64()
+    current_voters: list[ReplicaState] = array(ReplicaState)
+    observers: list[ReplicaState] = array(ReplicaState)
+
+
+@struct
+class DescribedTopic:
+    topic_name: str = string()
+    partitions: list[DescribedPartition] = array(DescribedPartition)
+
+
+@struct
+class Listener:
+    name: str = string("2+")
+    host: str = string("2+")
+    port: int = uint16("2+")
+
+
+@struct
+class Node:
+    node_id: int = int32("2+")
+    listeners: list[Listener] = array(Listener, "2+")
+
+
+@message(api_key=55, valid="0-2", flexible="0+")
+class DescribeQuorumResponse:
+    error_code: int = int16()
+    error_message: str | None = string("2+", nullable="2+", ignorable=True)
+    topics: list[DescribedTopic] = array(DescribedTopic)
+    nodes: list[Node] = array(Node, "2+")
+
+
+DESCRIBE_QUORUM = Api(55, "DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse)
+
+
+@message(api_key=64, valid="0", flexible="0+")
+class UnregisterBrokerRequest:
+    broker_id: int = int32()
+
+
+@message(api_key=64, valid="0", flexible="0+")
+class UnregisterBrokerResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+
+
+UNREGISTER_BROKER = Api(64, "UnregisterBroker", UnregisterBrokerRequest, UnregisterBrokerResponse)
+
+
+@message(api_key=94, valid="0", flexible="0+")
+class UnregisterControllerRequest:
+    controller_id: int = int32()
+
+
+@message(api_key=94, valid="0", flexible="0+")
+class UnregisterControllerResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+
+
+UNREGISTER_CONTROLLER = Api(94, "UnregisterController", UnregisterControllerRequest, UnregisterControllerResponse)
+
+
+@struct
+class FeatureUpdateKey:
+    feature: str = string()
+    max_version_level: int = int16()
+    allow_downgrade: bool = boolean("0")
+    upgrade_type: int = int8("1+", 1)
+
+
+@message(api_key=57, valid="0-2", flexible="0+")
+class UpdateFeaturesRequest:
+    timeout_ms: int = int32("0+", 60000)
+    feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
+    validate_only: bool = boolean("1+", False)
+
+
+@struct
+class UpdatableFeatureResult:
+    feature: str = string()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+
+
+@message(api_key=57, valid="0-2", flexible="0+")
+class UpdateFeaturesResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1", ignorable=True)
+
+
+UPDATE_FEATURES = Api(57, "UpdateFeatures", UpdateFeaturesRequest, UpdateFeaturesResponse)
