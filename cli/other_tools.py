@@ -1,8 +1,8 @@
 """What to type instead of an option, a command, or a whole line of another tool, which plog refuses: hints.
 
-`HINTS` and `COMMANDS_MEANT` are about single words; a line of kcat's or of one of Kafka's tools is translated whole. A
-line that uses what plog has no option for has no translation; then its first word has a hint. The options are those of
-kcat's `usage()` (kcat.c, 1.7), and of the `--help` of Kafka's tools.
+`HINTS` and `COMMANDS_MEANT` are about single words, and have their texts from other_tools.toml; a line of kcat's or of
+one of Kafka's tools is translated whole. A line that uses what plog has no option for has no translation; then its
+first word has a hint. The options are those of kcat's `usage()` (kcat.c, 1.7), and of the `--help` of Kafka's tools.
 """
 
 from __future__ import annotations
@@ -10,213 +10,32 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from getopt import GetoptError, gnu_getopt
+from pathlib import Path
 
-_FORMAT = r"--format is value, json, or a pattern: --format '%k %s\n'"
-_KEYS = "lines with keys: --key-separator S, or --key-field F of JSON (plog help produce)"
-_DEBUG = "plog --debug COMMAND logs what happens"
-_NAME_TOPIC = "plog consume TOPIC"
-_LISTEN = "did you mean --listen HOST:PORT?"
+_TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-HINTS: Mapping[str, Mapping[str, str]] = {
-    "": {
-        "-b": "did you mean --bootstrap-server?",
-        "-F": "did you mean --command-config?",
-        "--zookeeper": "did you mean --bootstrap-server?",
-        "-C": _NAME_TOPIC,
-        "-P": "plog produce TOPIC",
-        "-L": "plog topic list, or plog cluster status",
-        "-Q": "plog consume TOPIC --from TIME --max-messages 1 --format '%o\\n'",
-        "-G": "plog consume TOPIC --group GROUP",
-        "-e": "reading stops at the end anyway; --follow goes on",
-        "-M": "plog cluster start --brokers N",
-        "-V": "plog --version",
-        "-m": "plog waits up to 30 s for a broker",
-        "-E": "did you mean --no-exit-on-error?",
-        **dict.fromkeys(("-v", "-d"), _DEBUG),
-        "-q": "messages go to stderr: 2>/dev/null",
-        "-J": "did you mean --format json?",
-        "--format": "did you mean --output?",
-        "--json": "did you mean --output json?",
-    },
-    "topic": {"-t": "the topic is named without an option: plog topic describe TOPIC"},
-    "topic describe": dict.fromkeys(
-        ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"),
-        "plog cluster topics counts them, plog cluster status names them",
-    ),
-    "cluster elect": {
-        "--election-type": "did you mean --preferred, or --unclean?",
-        "--all-topic-partitions": "without names all partitions of the cluster are meant",
-        "--path-to-json-file": "the partitions are named without a file: plog cluster elect --preferred flights:0,2",
-    },
-    "cluster features": {
-        "--feature": "did you mean --upgrade FEATURE=LEVEL, or --downgrade?",
-        "--metadata": "did you mean --upgrade metadata.version=LEVEL?",
-        "--release-version": "--upgrade all takes the highest levels that all brokers support",
-    },
-    "cluster start": {"--release-version": "did you mean --feature FEATURE=LEVEL, or --feature none?"},
-    "cluster reassign": {
-        "--list": "did you mean --status?",
-        "--verify": "did you mean --status?",
-        "--generate": "did you mean --dry-run?",
-        "--topics-to-move-json-file": "did you mean --topics?",
-        "--disable-rack-aware": "racks count before balance; --plan takes a plan of your own",
-        "--replica-alter-log-dirs-throttle": "plog does not move replicas between the directories of a broker",
-    },
-    "topic list": {
-        "--topic": "plog topic describe TOPIC",
-        "--exclude-internal": "they are left out anyway; --internal lists them",
-        "-i": "did you mean --internal?",
-    },
-    "topic delete-records": {"--offset-json-file": "plog topic delete-records TOPIC --before OFFSET --partition N"},
-    "produce": {
-        "-c": "head -n N FILE | plog produce TOPIC",
-        "--property": _KEYS,
-        "--reader-property": _KEYS,
-        "--line-reader": "--format lines, json, raw, csv, or --template PATTERN",
-        "--tombstone": "did you mean --null-value ''?",
-        "-f": "did you mean --template?",
-        "--timeout": "did you mean --linger?",
-        "--throughput": "did you mean --rate?",
-        "--allow-auto-topic-creation": "the broker makes topics unless --no-create is given",
-    },
-    "consume": {
-        **dict.fromkeys(("--count", "--limit", "--max-records"), "did you mean --max-messages (-n)?"),
-        "-K": r"did you mean --format '%k:%s\n'?",
-        "-D": "did you mean --format '%s;'?",
-        "-O": r"did you mean --format '%o %s\n'?",
-        "-Z": "did you mean --format json?",
-        "-s": "--key-format and --value-format int, long, ..; --schema-registry URL for Avro",
-        "--use-schema-registry": "did you mean --schema-registry URL?",
-        "--formatter": f"{_FORMAT}; __consumer_offsets and __transaction_state are decoded without one",
-        "--formatter-property": _FORMAT,
-        "--property": _FORMAT,
-        "--pretty-print": _FORMAT,
-        "--meta-only": r"did you mean --format '%t %p %o %k\n'?",
-        "--key-deserializer": _FORMAT,
-        "--value-deserializer": _FORMAT,
-        "--skip-message-on-error": "did you mean --no-exit-on-error?",
-    },
-    "group describe": {
-        "--state": "the line above the table says it",
-        "--verbose": "did you mean --members?",
-    },
-    "group reset-offsets": {
-        "--all-groups": "one group at a time: plog group reset-offsets GROUP",
-        "--to": "did you mean --to-earliest, --to-latest, --to-offset or --to-datetime?",
-        "--export": "did you mean --output csv?",
-    },
-    "transaction list": {"--duration-filter": "did you mean --longer-than SECONDS?"},
-    "transaction find-hanging": {
-        "--broker-id": "every broker is asked; --topic names topics",
-        "--partition": "every partition is looked at; --topic names topics",
-    },
-    "config": {"--entity-default": "the defaults of all brokers: plog config describe broker, without a name"},
-    "dump-segment": {
-        "--key-decoder-class": "did you mean --key-format?",
-        "--value-decoder-class": "did you mean --value-format?",
-    },
-    "perf": {
-        "--producer-props": "plog's own options, or -X KEY=VALUE for how the cluster is reached",
-        "--show-detailed-stats": "did you mean --output json?",
-    },
-    "serve": {
-        "--bootstrap-server": _LISTEN,
-        **dict.fromkeys(("--port", "-p", "--host", "--listeners", "--address"), _LISTEN),
-        "--log-dirs": "did you mean --data-dir?",
-    },
-}
+
+def _by_name(advice: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return {name: text for text, names in advice.items() for name in names}
+
+
+HINTS: Mapping[str, Mapping[str, str]] = {path: _by_name(advice) for path, advice in _TEXTS["option"].items()}
 """Advice for an option that does not exist: of a command, of its first word, of any."""
 
-_NO_SHARES = "plog has no share groups: plog group, plog consume --group GROUP"
-_NO_CONNECTORS = "plog runs no connectors: plog produce, plog consume, plog spark-replay"
-OF_KAFKA: Mapping[str, str] = {
-    "topics": "plog topic",
-    "console-consumer": _NAME_TOPIC,
-    "console-producer": "plog produce TOPIC",
-    "consumer-groups": "plog group",
-    "groups": "plog group list",
-    "configs": "plog config",
-    "dump-log": "plog dump-segment PATH",
-    "get-offsets": "plog topic describe TOPIC",
-    "delete-records": "plog topic delete-records TOPIC --before OFFSET",
-    "transactions": "plog transaction",
-    "producer-perf-test": "plog perf produce TOPIC",
-    "consumer-perf-test": "plog perf consume TOPIC",
-    "verifiable-producer": "plog perf produce TOPIC",
-    "verifiable-consumer": "plog perf consume TOPIC",
-    "e2e-latency": "plog perf latency TOPIC",
-    "metadata-quorum": "plog cluster status",
-    "metadata-shell": "plog dump-segment DIR/__cluster_metadata-0 --print-data-log",
-    "features": "plog cluster features",
-    "broker-api-versions": "plog cluster status --api-versions",
-    "cluster": "plog cluster status",
-    "log-dirs": "plog cluster brokers, or plog topic describe TOPIC",
-    "replica-verification": "plog cluster check TOPIC",
-    "leader-election": "plog cluster elect --preferred",
-    "reassign-partitions": "plog cluster reassign",
-    "server-start": "plog serve",
-    "server-stop": "plog serve ends at Ctrl-C, or at SIGTERM: kill PID",
-    "storage": "plog serve makes its data directory; nothing has to be formatted",
-    "run-class": "plog --help lists the commands; DumpLogSegments is plog dump-segment",
-    "streams-application-reset": "plog group reset-offsets GROUP, and plog topic delete of the internal topics",
-    "streams-groups": "plog group list",
-    "share-groups": _NO_SHARES,
-    "console-share-consumer": _NO_SHARES,
-    "share-consumer-perf-test": _NO_SHARES,
-    "client-metrics": "plog config describe client-metrics",
-    "acls": "plog neither keeps nor edits ACLs: plog help security",
-    "delegation-tokens": "plog makes no delegation tokens; --command-config uses one (plog help security)",
-    "jmx": "plog serve --metrics-listen HOST:PORT",
-}
+OF_KAFKA: Mapping[str, str] = _by_name(_TEXTS["tool"]["kafka"])
 """Kafka's tools by their names without `kafka-` and `.sh` -> what plog has for them, if the line says no more."""
 
-_OTHERS: Mapping[str, str] = {
-    "zookeeper-server-start": "plog zookeeper start",
-    "zookeeper-server-stop": "plog zookeeper start ends at Ctrl-C, or at SIGTERM",
-    "zookeeper-shell": "plog has no shell for ZooKeeper; plog consume TOPIC --zookeeper HOST:PORT finds its brokers",
-    "connect-standalone": _NO_CONNECTORS,
-    "connect-distributed": _NO_CONNECTORS,
-    "kcat": "plog help kcat",
-    "kafkacat": "plog help kcat",
-    "kaf": "plog topic, plog produce, plog consume, plog group",
-    "rpk": "plog topic, plog group, plog cluster, plog transaction",
-}
-
-COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
-    "": {
-        **{name: meant for name, meant in OF_KAFKA.items() if name != "cluster"},
-        **{f"kafka-{name}{end}": meant for name, meant in OF_KAFKA.items() for end in ("", ".sh")},
-        **{f"{name}{end}": meant for name, meant in _OTHERS.items() for end in ("", ".sh")},
-        "txn": "plog transaction",
-        "metadata": "plog cluster status",
-        "start": "plog serve",
-        "version": "plog --version",
-    },
-    "topic": {
-        "trim-prefix": "plog topic delete-records TOPIC --before OFFSET",
-        "add-partitions": "plog topic alter TOPIC --partitions N",
-        "alter-config": "plog topic alter TOPIC --set KEY=VALUE",
-        "describe-storage": "plog topic describe TOPIC",
-        "analyze": "plog stats PATH",
-        "consume": _NAME_TOPIC,
-        "produce": "plog produce TOPIC",
-    },
-    "group": {
-        "seek": "plog group reset-offsets GROUP --to-earliest",
-        "offset-delete": "plog group delete-offsets GROUP --topic TOPIC",
-    },
-    "transaction": {"describe-producers": "plog transaction find-hanging --all", "ls": "plog transaction list"},
-    "config": {"get": "plog config describe TYPE NAME", "set": "plog config alter TYPE NAME --set KEY=VALUE"},
-    "cluster": {
-        **dict.fromkeys(("info", "health", "metadata", "ls"), "plog cluster status"),
-        **dict.fromkeys(("partitions", "replicas"), "plog cluster describe TOPIC-N"),
-        "logdirs": "plog cluster brokers",
-        **dict.fromkeys(("upgrade", "downgrade"), "plog cluster features --upgrade, or --downgrade"),
-    },
-}
+COMMANDS_MEANT: Mapping[str, dict[str, str]] = {path: _by_name(advice) for path, advice in _TEXTS["command"].items()}
 """Names of commands of other tools, in the groups of ours where people look for them."""
+
+COMMANDS_MEANT[""].update(
+    {name: meant for name, meant in OF_KAFKA.items() if name != "cluster"}
+    | {f"kafka-{name}{end}": meant for name, meant in OF_KAFKA.items() for end in ("", ".sh")}
+    | {f"{name}{end}": meant for name, meant in _by_name(_TEXTS["tool"]["other"]).items() for end in ("", ".sh")}
+)
 
 
 def hint_of(path: str, option: str) -> str | None:
