@@ -1,15 +1,17 @@
 """Makes one description of a client's settings, by the names of Kafka's client.properties and of librdkafka.
 
 If the two have two names for a thing, both are known. A name that neither knows is refused, with a similar one; Kafka's
-settings that do not concern connections are ignored (`other_settings.py`). Unsupported settings are refused by name if
-ignoring them would make a connection less safe.
+settings that do not concern connections are ignored. Unsupported settings are refused by name if ignoring them would
+make a connection less safe. client_settings.toml has the names of all.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pkgutil import get_data
 from urllib.parse import unquote, urlsplit
 
 from core.common.errors import UsageError
@@ -26,7 +28,6 @@ from core.security.client_security import (
     TrustStore,
 )
 from core.security.jaas import LoginModule, parse_jaas
-from core.security.other_settings import OTHER_PREFIXES, OTHER_SETTINGS
 from core.security.secret import Secret, shown_url
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -35,135 +36,15 @@ STRONGEST_FIRST = ("SCRAM-SHA-512", "SCRAM-SHA-256", "OAUTHBEARER", "PLAIN")
 IN_CLEAR = ("PLAIN", "OAUTHBEARER")
 """Mechanisms that send the secret itself, the password or the token."""
 
-_SASL = {
-    "sasl.mechanism",
-    "sasl.mechanisms",
-    "sasl.jaas.config",
-    "sasl.username",
-    "sasl.password",
-    "sasl.login.callback.handler.class",
-    "sasl.login.connect.timeout.ms",
-    "sasl.login.read.timeout.ms",
-    "sasl.oauthbearer.token",
-    "sasl.oauthbearer.token.endpoint.url",
-    "sasl.oauthbearer.jwt.retriever.class",
-    "sasl.oauthbearer.method",
-    "sasl.oauthbearer.client.id",
-    "sasl.oauthbearer.client.secret",
-    "sasl.oauthbearer.client.credentials.client.id",
-    "sasl.oauthbearer.client.credentials.client.secret",
-    "sasl.oauthbearer.scope",
-    "sasl.oauthbearer.extensions",
-    "sasl.oauthbearer.header.urlencode",
-    "https.ca.location",
-    "https.ca.pem",
-}
-_TLS = {
-    "ssl.truststore.location",
-    "ssl.truststore.type",
-    "ssl.truststore.password",
-    "ssl.truststore.certificates",
-    "ssl.keystore.location",
-    "ssl.keystore.type",
-    "ssl.keystore.password",
-    "ssl.keystore.certificate.chain",
-    "ssl.keystore.key",
-    "ssl.key.password",
-    "ssl.key.location",
-    "ssl.key.pem",
-    "ssl.certificate.location",
-    "ssl.certificate.pem",
-    "ssl.ca.location",
-    "ssl.ca.pem",
-    "ssl.endpoint.identification.algorithm",
-    "enable.ssl.certificate.verification",
-    "ssl.enabled.protocols",
-    "ssl.cipher.suites",
-}
-_OURS = {"security.protocol", "bootstrap.servers", "metadata.broker.list"}
-_OF_NO_EFFECT = {
-    "ssl.protocol",
-    "ssl.provider",
-    "ssl.secure.random.implementation",
-    "ssl.keymanager.algorithm",
-    "ssl.trustmanager.algorithm",
-    "ssl.ca.certificate.stores",
-    "ssl.engine.id",
-    "ssl.providers",
-    "security.providers",
-    "sasl.login.class",
-}
-"""Settings of Java or librdkafka that only locate things: providers of algorithms, and the like."""
+_NAMES = tomllib.loads((get_data(__name__, "client_settings.toml") or b"").decode())
+"""The names of settings, by what plog does with them; which list means what stands there."""
 
-_OF_NO_EFFECT_PREFIXES = (
-    "sasl.kerberos.",
-    "sasl.login.refresh.",
-    "sasl.login.retry.",
-    "sasl.oauthbearer.assertion.",
-    "sasl.oauthbearer.jwks.",
-    "sasl.oauthbearer.expected.",
-    "sasl.oauthbearer.clock.skew.",
-    "sasl.oauthbearer.scope.claim.",
-    "sasl.oauthbearer.sub.claim.",
-    "sasl.oauthbearer.jwt.validator.",
-)
-"""Settings of mechanisms and grants that are refused when they are chosen, and of checks by the broker."""
-
-_REFUSED: dict[str, tuple[str, ...]] = {
-    "ssl.engine.factory.class": (),
-    "ssl.engine.location": (),
-    "ssl.crl.location": (),
-    "ssl.curves.list": (),
-    "ssl.sigalgs.list": (),
-    "sasl.client.callback.handler.class": (),
-    "sasl.oauthbearer.config": (),
-    "sasl.oauthbearer.grant.type": ("client_credentials",),
-    "sasl.oauthbearer.metadata.authentication.type": ("none",),
-    "enable.sasl.oauthbearer.unsecure.jwt": ("false",),
-}
-"""Settings that plog does not support, and the values that ask for nothing."""
-
-SECRET_SETTINGS = frozenset(
-    {
-        "sasl.password",
-        "sasl.jaas.config",
-        "sasl.oauthbearer.token",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        "sasl.oauthbearer.assertion.private.key.pem",
-        "ssl.key.password",
-        "ssl.key.pem",
-        "ssl.keystore.key",
-        "ssl.keystore.password",
-        "ssl.truststore.password",
-        "basic.auth.user.info",
-        "schema.registry.basic.auth.user.info",
-        "schema.registry.ssl.key.password",
-        "schema.registry.ssl.key.pem",
-        "schema.registry.ssl.keystore.key",
-        "schema.registry.ssl.keystore.password",
-        "schema.registry.ssl.truststore.password",
-    }
-)
-
-LIBRDKAFKA_SETTINGS = frozenset(
-    {
-        "metadata.broker.list",
-        "sasl.mechanisms",
-        "sasl.username",
-        "sasl.password",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.certificate.pem",
-        "ssl.key.location",
-        "ssl.key.pem",
-        "enable.ssl.certificate.verification",
-        "sasl.oauthbearer.method",
-    }
-)
-"""Settings by which librdkafka's files are recognized."""
+_SASL, _TLS = set(_NAMES["sasl"]), set(_NAMES["tls"])
+_OURS = _SASL | _TLS | set(_NAMES["others_of_connections"])
+_OF_NO_EFFECT, _OF_NO_EFFECT_PREFIXES = set(_NAMES["of_no_effect"]), tuple(_NAMES["prefixes_of_no_effect"])
+_REFUSED: dict[str, list[str]] = _NAMES["refused"]
+SECRET_SETTINGS, LIBRDKAFKA_SETTINGS = frozenset(_NAMES["secret"]), frozenset(_NAMES["librdkafka"])
+OTHER_SETTINGS, OTHER_PREFIXES = frozenset(_NAMES["other"]), tuple(_NAMES["other_prefixes"])
 
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -198,14 +79,6 @@ _KAFKAS_RETRIEVERS = tuple(
 )
 
 _REGISTRY = "schema.registry."
-_NOT_OF_REGISTRY = {
-    "ssl.endpoint.identification.algorithm",
-    "enable.ssl.certificate.verification",
-    "ssl.enabled.protocols",
-    "ssl.cipher.suites",
-}
-"""Settings that the registry's client ignores: it always checks names and certificates."""
-
 AskPassword = Callable[[str], str]
 
 
@@ -248,7 +121,7 @@ def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
     """Builds them from the names of a cluster's settings, after `schema.registry.`; the user is common without it."""
     own = {name.removeprefix(_REGISTRY): value for name, value in settings.items() if name.startswith(_REGISTRY)}
     about_tls = {name: value for name, value in own.items() if name.startswith(("ssl.", "enable.ssl."))}
-    known = _TLS - _NOT_OF_REGISTRY
+    known = _TLS - set(_NAMES["not_of_registry"])
     for name in sorted(about_tls.keys() - known - _OF_NO_EFFECT):
         hint = did_you_mean(_REGISTRY + name, {_REGISTRY + one for one in known})
         raise UsageError(f"{_REGISTRY}{name}: plog does not support this setting", hint=hint)
@@ -262,7 +135,7 @@ def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
 
 def is_heeded(name: str) -> bool:
     """Returns whether plog uses the setting's value."""
-    return name in _SASL | _TLS | _OURS | SECRET_SETTINGS or name.startswith(_REGISTRY)
+    return name in _OURS | SECRET_SETTINGS or name.startswith(_REGISTRY)
 
 
 def is_passed_over(name: str) -> bool:
@@ -280,14 +153,13 @@ def canonical_name(name: str) -> str:
 
 def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
     """Raises UsageError for an unknown name, and a value that plog does not support; `where` begins its message."""
-    ours = _SASL | _TLS | _OURS
     for name, value in settings.items():
-        if name in ours or name in OTHER_SETTINGS or name in _OF_NO_EFFECT:
+        if name in _OURS or name in OTHER_SETTINGS or name in _OF_NO_EFFECT:
             continue
         if name.startswith((*OTHER_PREFIXES, *_OF_NO_EFFECT_PREFIXES)):
             continue
         if name not in _REFUSED:
-            raise _unknown(name, ours, where)
+            raise _unknown(name, where)
         mechanism = _mechanism_of_class(value)
         if mechanism is not None:
             raise _unspoken(mechanism)
@@ -297,9 +169,9 @@ def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
             raise UsageError(f"{where}{shown}: plog does not support this{expected}")
 
 
-def _unknown(name: str, ours: set[str], where: str) -> UsageError:
+def _unknown(name: str, where: str) -> UsageError:
     if _NAME.fullmatch(name):
-        hint = did_you_mean(name, ours | OTHER_SETTINGS | _REFUSED.keys()) or "plog help security names them"
+        hint = did_you_mean(name, _OURS | OTHER_SETTINGS | _REFUSED.keys()) or "plog help security names them"
         return UsageError(f"{where}{name!r} is no setting of Kafka's clients", hint=hint)
     return UsageError(
         f"{where}a line that is no setting of Kafka's clients, expected KEY=VALUE",

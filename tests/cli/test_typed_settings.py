@@ -19,8 +19,7 @@ import typer
 from cli.main import _load, app
 from core.client.net.client_config_files import read_settings_file
 from core.common.errors import UsageError
-from core.security.client_settings import ensure_known, is_heeded, parse_client_settings
-from core.security.other_settings import OTHER_SETTINGS
+from core.security.client_settings import OTHER_SETTINGS, ensure_known, is_heeded, parse_client_settings
 from tests.support.for_each import for_each
 from tests.support.server import call_plog
 
