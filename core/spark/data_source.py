@@ -40,7 +40,6 @@ from core.spark.offset_range import OffsetRange, read_range
 from core.spark.record_schema import SPARK_TYPES
 from core.spark.source import Offsets, Source, find_partitions, open_source, plan_ranges, resolve
 from core.spark.source_options import EARLIEST, LATEST, TOPIC_IDS, Bound, SourceOptions
-from core.spark.topic_writer import TopicBatchWriter, TopicStreamWriter, WriterOptions
 from core.spark.value_decoding import RAW, REASON, Decoding, ValueDecoder
 
 _log = logging.getLogger("plog.spark")
@@ -92,11 +91,15 @@ class PlogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
         if overwrite:
             raise UsageError("records are added to topics: mode append, not overwrite")
+        from core.spark.topic_writer import TopicBatchWriter, WriterOptions  # a process that reads does without
+
         return TopicBatchWriter(WriterOptions.parse(self._options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001
         if overwrite:
             raise UsageError("records are added to topics: output mode append or update, not complete")
+        from core.spark.topic_writer import TopicStreamWriter, WriterOptions  # a process that reads does without
+
         return TopicStreamWriter(WriterOptions.parse(self._options), schema)
 
 
