@@ -49,7 +49,7 @@ from tests.support.server import Server, call_plog
 from tests.support.wreck import apply as wreck_by
 from tests.support.wreck import wreck
 
-COUNT = int(os.environ.get("PLOG_ONE_TRUTH_CASES", "100"))
+COUNT = int(os.environ.get("PLOG_ONE_TRUTH_CASES", "60"))
 FIRST = int(os.environ.get("PLOG_ONE_TRUTH_FIRST", "0"))
 
 
