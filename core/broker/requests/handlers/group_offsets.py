@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from core.broker.coordinators.transaction_guard import ClientCapability, ask_elsewhere, refusals
@@ -24,6 +24,7 @@ from core.protocol.schema.group_offsets import (
     OFFSET_FETCH,
     TXN_OFFSET_COMMIT,
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
@@ -40,6 +41,7 @@ from core.protocol.schema.group_offsets import (
     OffsetFetchResponseTopics,
     OffsetResponsePartition,
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponseTopic,
 )
@@ -58,36 +60,12 @@ def offset_commit(
 
     The answer waits for the disk if the `flush.messages` of __consumer_offsets says so.
     """
-    offsets: Offsets = {}
-    waiting: _Responses = {}
-    topics = []
-    now_ms = services.runtime.clock.now_ms()
-    expires_ms = min(now_ms + request.retention_time_ms, LONG_MAX) if request.retention_time_ms >= 0 else -1
+    expires_ms = -1
+    if request.retention_time_ms >= 0:
+        expires_ms = min(services.runtime.clock.now_ms() + request.retention_time_ms, LONG_MAX)
     by_id = context.api_version >= _FIRST_VERSION_WITH_IDS
-    for asked in request.topics:
-        topic = services.image.topics_by_id.get(asked.topic_id) if by_id else services.image.topics.get(asked.name)
-        missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partitions = []
-        for data in asked.partitions:
-            response = OffsetResponsePartition(data.partition_index)
-            if topic is None:
-                response.error_code = missing
-            elif data.partition_index not in topic.partitions:
-                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                name = TopicPartition(topic.name, data.partition_index)
-                response = waiting.setdefault(name, response)  # one for both if the partition is named twice
-                offsets[name] = CommittedOffset(
-                    data.committed_offset,
-                    data.committed_leader_epoch,
-                    data.committed_metadata or "",
-                    now_ms,
-                    expires_ms,
-                    topic.topic_id,
-                )
-            partitions.append(response)
-        topics.append(OffsetCommitResponseTopic(asked.name, asked.topic_id, partitions))
-    answer = OffsetCommitResponse(topics=topics)
+    offsets, waiting, answers = _read_offsets(services, request.topics, expires_ms, by_id=by_id)
+    answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(*one) for one in answers])
     commit = OffsetCommit(
         request.group_id,
         request.member_id,
@@ -105,6 +83,43 @@ def offset_commit(
     if services.node.is_read_only or not waiting:
         return answer
     return services.group_log.when_committed(request.group_id, answer, partial(_refuse, waiting))
+
+
+def _read_offsets(
+    services: Services,
+    topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
+    expires_ms: int = -1,
+    *,
+    by_id: bool,
+) -> tuple[Offsets, _Responses, list[tuple[str, bytes, list[OffsetResponsePartition]]]]:
+    """Returns the offsets of partitions that exist, the responses of these, and the fields of each topic's response."""
+    offsets: Offsets = {}
+    waiting: _Responses = {}
+    answers = []
+    now_ms = services.runtime.clock.now_ms()
+    for asked in topics:
+        topic = services.image.topics_by_id.get(asked.topic_id) if by_id else services.image.topics.get(asked.name)
+        partitions = []
+        for data in asked.partitions:
+            response = OffsetResponsePartition(data.partition_index)
+            if topic is None and by_id:
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            elif topic is None or data.partition_index not in topic.partitions:
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                name = TopicPartition(topic.name, data.partition_index)
+                response = waiting.setdefault(name, response)  # one for both if the partition is named twice
+                offsets[name] = CommittedOffset(
+                    data.committed_offset,
+                    data.committed_leader_epoch,
+                    data.committed_metadata or "",
+                    now_ms,
+                    expires_ms,
+                    topic.topic_id,
+                )
+            partitions.append(response)
+        answers.append((asked.name, asked.topic_id, partitions))
+    return offsets, waiting, answers
 
 
 def _refuse(responses: _Responses, code: ErrorCode) -> None:
@@ -249,32 +264,9 @@ def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Task[TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]]:
     """TxnOffsetCommit: offsets of a group that count after the producer's transaction is committed."""
-    offsets: Offsets = {}
-    waiting: _Responses = {}
-    topics = []
-    now_ms = services.runtime.clock.now_ms()
     by_id = context.api_version >= _FIRST_TXN_COMMIT_WITH_IDS
-    for asked in request.topics:
-        topic = services.image.topics_by_id.get(asked.topic_id) if by_id else services.image.topics.get(asked.name)
-        partitions = []
-        for data in asked.partitions:
-            if topic is None or data.partition_index not in topic.partitions:
-                is_unknown_id = by_id and topic is None
-                missing = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                partitions.append(OffsetResponsePartition(data.partition_index, missing))
-                continue
-            name = TopicPartition(topic.name, data.partition_index)
-            response = waiting.setdefault(name, OffsetResponsePartition(data.partition_index))
-            partitions.append(response)  # one for both if the partition is named twice
-            offsets[name] = CommittedOffset(
-                data.committed_offset,
-                data.committed_leader_epoch,
-                data.committed_metadata or "",
-                now_ms,
-                topic_id=topic.topic_id,
-            )
-        topics.append(TxnOffsetCommitResponseTopic(asked.name, asked.topic_id, partitions))
-    answer = TxnOffsetCommitResponse(topics=topics)
+    offsets, waiting, answers = _read_offsets(services, request.topics, by_id=by_id)
+    answer = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(*one) for one in answers])
     if not offsets:
         return answer
     asking = _ask_elsewhere(services, request, context.api_version)
