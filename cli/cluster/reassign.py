@@ -1,8 +1,10 @@
-"""`plog cluster reassign`: moves replicas to other brokers, watches such moves, and cancels them."""
+"""`plog cluster reassign`: moves replicas to other brokers, watches such moves, and cancels them. `plog cluster drain`:
+moves everything off a broker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ from cli.cluster.reassignment_common import (
     carry_out,
     find_racks,
     make_reassigner,
+    parse_broker,
     parse_brokers,
     parse_rate,
     parse_topics,
@@ -25,17 +28,19 @@ from cli.cluster.reassignment_common import (
     write_progress,
 )
 from cli.cluster.served_cluster import open_cluster
-from cli.data_location import Place, ReadPlace
+from cli.data_location import Place, ReadPlace, typed_place
 from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption
 from cli.terminal import say, say_failures
 from core.cluster.assignment.planned_move import PlannedMove, read_plan
-from core.common.command_option import Option
+from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
+from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.replicated_partition import ReplicatedPartition
 
 
 def reassign(
@@ -106,17 +111,23 @@ def _make(
     client: KafkaClient, names: Sequence[str], wanted: Sequence[int] | None, factor: int | None
 ) -> list[PlannedMove]:
     from core.client.cluster_admin.cluster_partitions import read_partitions
-    from core.client.cluster_admin.reassigner import ensure_free
-    from core.client.cluster_admin.replica_sizes import largest_sizes
     from core.cluster.assignment.reassignment_planner import plan_spread
 
     racks = find_racks(client, wanted)
     everything = read_partitions(client, None, [])
     planned = [p for p in everything if p.partition.topic in names]
-    ensure_free(client, [p.partition for p in planned])
-    warn_of_leaderless(planned)
-    sizes = largest_sizes(client, [p.partition for p in planned])
-    return plan_spread(planned, racks, everything, sizes, factor)
+    return plan_spread(planned, racks, everything, _sizes_of(client, planned), factor)
+
+
+def _sizes_of(client: KafkaClient, placed: Sequence[ReplicatedPartition]) -> Mapping[TopicPartition, int]:
+    """Returns the sizes of what is to move; warns of partitions without a leader. Raises what `ensure_free` raises."""
+    from core.client.cluster_admin.reassigner import ensure_free
+    from core.client.cluster_admin.replica_sizes import largest_sizes
+
+    partitions = [p.partition for p in placed]
+    ensure_free(client, partitions)
+    warn_of_leaderless(placed)
+    return largest_sizes(client, partitions)
 
 
 def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
@@ -178,3 +189,62 @@ def _cancel(client: KafkaClient, names: Sequence[str] | None, output: OutputForm
         reassigner.remove_throttle()
     say(f"cancelled {len(moves) - len(refused):,} moves" if moves else "nothing is being moved")
     return say_failures(list(refused.values()))
+
+
+# --- all that a broker holds
+
+
+def drain(
+    name: Annotated[str, Argument("The id of the broker.", metavar="BROKER")],
+    to: ToOption = None,
+    throttle: ThrottleOption = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.table,
+    place: ReadPlace = Place(),
+) -> None:
+    """Move all replicas off a broker, so that it can be stopped for good.
+
+    It may be down already. The other replicas stay where they are.
+
+    \b
+    Example:
+      plog cluster drain 3 --dry-run --bootstrap-server 127.0.0.1:9092
+    """
+    broker, rate, brokers = parse_broker(name), parse_rate(throttle), parse_brokers(to)
+    with open_cluster("drain", place) as client:
+        code = carry_out(client, _plan_drain(client, broker, brokers), rate, output, dry_run=dry_run)
+        if not dry_run and code == 0:
+            _say_rest(client, broker)
+    raise typer.Exit(code)
+
+
+def _plan_drain(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[PlannedMove]:
+    """Raises UsageError for an unknown broker, and if the others can't hold the replicas."""
+    from core.client.admin.cluster_status import describe_cluster
+    from core.client.cluster_admin.cluster_partitions import read_partitions
+    from core.cluster.assignment.reassignment_planner import plan_drain
+
+    if wanted is not None and broker in wanted:
+        raise UsageError(f"--to names broker {broker} itself")
+    everything = read_partitions(client, None, [])
+    held = [p for p in everything if broker in p.replicas]
+    known = {one.broker_id for one in describe_cluster(client).brokers}
+    if not held and broker not in known:
+        raise UsageError(
+            f"broker {broker} is not in the cluster; its brokers are {', '.join(map(str, sorted(known)))}",
+            hint=f"plog cluster brokers{typed_place()}",
+        )
+    racks = {one: rack for one, rack in find_racks(client, wanted).items() if one != broker}
+    return plan_drain(broker, held, racks, everything, _sizes_of(client, held))
+
+
+def _say_rest(client: KafkaClient, broker: int) -> None:
+    """Reports replicas that the broker still has: those of new topics."""
+    from core.client.cluster_admin.cluster_partitions import read_partitions
+    from core.cluster.description.cluster_health import names_text
+
+    rest = [p.partition for p in read_partitions(client, None, []) if broker in p.replicas]
+    if rest:
+        say(f"note: broker {broker} has got new replicas meanwhile: {names_text(rest)}; run the command again")
+    else:
+        say(f"broker {broker} holds no replicas any more")

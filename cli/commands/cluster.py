@@ -10,11 +10,9 @@ import typer
 
 from cli.cluster.check import check
 from cli.cluster.controller import controller
-from cli.cluster.drain import drain
-from cli.cluster.elect import elect
+from cli.cluster.elect import elect, forget_replica
 from cli.cluster.features import features
-from cli.cluster.forget_replica import forget_replica
-from cli.cluster.reassign import reassign
+from cli.cluster.reassign import drain, reassign
 from cli.cluster.served_cluster import find_named_partitions
 from cli.cluster.start import start
 from cli.data_location import Place, ReadPlace, typed_place
