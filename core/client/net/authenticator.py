@@ -24,9 +24,7 @@ from core.protocol.schema.sasl_exchange import (
 )
 from core.security.client_security import BearerLogin, PasswordLogin
 from core.security.client_settings import IN_CLEAR, STRONGEST_FIRST
-from core.security.sasl.oauthbearer import OAuthBearerClient
-from core.security.sasl.plain import PlainClient
-from core.security.sasl.sasl_steps import ClientSteps
+from core.security.sasl.sasl_steps import ClientSteps, OAuthBearerClient, PlainClient
 from core.security.sasl.scram import MECHANISMS, ScramClient
 from core.security.secret import hide_secrets
 

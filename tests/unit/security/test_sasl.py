@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import AuthenticationError, UsageError
-from core.security.sasl.oauthbearer import OAuthBearerClient
-from core.security.sasl.plain import PlainClient
+from core.security.sasl.sasl_steps import OAuthBearerClient, PlainClient
 from core.security.sasl.scram import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512, ScramClient, ScramMechanism
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
