@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -136,6 +137,10 @@ class ConfigKey:
             ErrorCode.INVALID_CONFIG,
             f"Invalid value {'null' if text is None else text} for configuration {self.name}: {problem}",
         )
+
+
+kept = partial(ConfigKey, is_kept_only=True)
+"""Makes the key of a setting that is kept, and changes nothing."""
 
 
 class ConfigDef:

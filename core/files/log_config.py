@@ -21,6 +21,7 @@ from core.common.config_def import (
     at_least,
     between,
     each_of,
+    kept,
     one_of,
     throttled_replicas,
 )
@@ -238,65 +239,49 @@ _ACTED_ON: list[ConfigKey] = [
 ]
 
 _KEPT_ONLY = [
-    ConfigKey(
+    kept(
         "errors.deadletterqueue.group.enable",
         _T.BOOLEAN,
         False,
         "Whether share groups may use the topic as their dead-letter queue.",
-        is_kept_only=True,
     ),
-    ConfigKey(
+    kept(
         "local.retention.bytes",
         _T.LONG,
         -2,
         "With tiered storage, bytes of log kept on local disks; -2 is retention.bytes.",
         at_least(-2),
-        is_kept_only=True,
     ),
-    ConfigKey(
+    kept(
         "local.retention.ms",
         _T.LONG,
         -2,
         "With tiered storage, how long records are kept on local disks, ms; -2 is retention.ms.",
         at_least(-2),
-        is_kept_only=True,
     ),
-    ConfigKey(
-        "preallocate", _T.BOOLEAN, False, "Whether a new segment's file is allocated at full size.", is_kept_only=True
-    ),
-    ConfigKey(
+    kept("preallocate", _T.BOOLEAN, False, "Whether a new segment's file is allocated at full size."),
+    kept(
         "remote.copy.lag.bytes",
         _T.LONG,
         -1,
         "With tiered storage, how many bytes of the newest segments are left out of copying.",
         at_least(-1),
-        is_kept_only=True,
     ),
-    ConfigKey(
+    kept(
         "remote.copy.lag.ms",
         _T.LONG,
         0,
         "With tiered storage, how long a new segment waits before it is copied, ms.",
         at_least(-1),
-        is_kept_only=True,
     ),
-    ConfigKey(
-        "remote.log.copy.disable",
-        _T.BOOLEAN,
-        False,
-        "With tiered storage, whether copying is stopped.",
-        is_kept_only=True,
-    ),
-    ConfigKey(
+    kept("remote.log.copy.disable", _T.BOOLEAN, False, "With tiered storage, whether copying is stopped."),
+    kept(
         "remote.log.delete.on.disable",
         _T.BOOLEAN,
         False,
         "With tiered storage, whether disabling it deletes the remote data.",
-        is_kept_only=True,
     ),
-    ConfigKey(
-        "remote.storage.enable", _T.BOOLEAN, False, "Whether the topic is tiered; true is refused.", is_kept_only=True
-    ),
+    kept("remote.storage.enable", _T.BOOLEAN, False, "Whether the topic is tiered; true is refused."),
 ]
 
 TOPIC_CONFIG = ConfigDef(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import Setting
-from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Validator, Value, at_least, between, one_of
+from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Value, at_least, between, kept, one_of
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 
@@ -30,12 +30,8 @@ def _offset_reset(value: Value) -> str | None:
 _T = ConfigType
 
 
-def _kept(name: str, type_: ConfigType, default: Value, doc: str, validator: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name, type_, default, doc, validator, is_kept_only=True)
-
-
 def _kept_int(name: str, default: int, lowest: int, highest: int) -> ConfigKey:
-    return _kept(name, _T.INT, default, f"A number from {lowest} to {highest}.", between(lowest, highest))
+    return kept(name, _T.INT, default, f"A number from {lowest} to {highest}.", between(lowest, highest))
 
 
 GROUP_CONFIG = ConfigDef(
@@ -44,20 +40,20 @@ GROUP_CONFIG = ConfigDef(
         ConfigKey(SESSION_TIMEOUT, _T.INT, 45_000, "How long a member may send no heartbeat, ms.", at_least(1)),
         ConfigKey(HEARTBEAT_INTERVAL, _T.INT, 5000, "How often members send heartbeats, ms.", at_least(1)),
         _kept_int("consumer.assignment.interval.ms", 1000, 0, 15_000),
-        _kept(
+        kept(
             "errors.deadletterqueue.copy.record.enable",
             _T.BOOLEAN,
             False,
             "Whether records that a share group rejects are copied to its dead-letter queue.",
         ),
-        _kept(
+        kept(
             "errors.deadletterqueue.topic.name",
             _T.STRING,
             "",
             "The topic that gets the records that a share group rejects.",
         ),
         _kept_int("share.assignment.interval.ms", 1000, 0, 15_000),
-        _kept(
+        kept(
             "share.auto.offset.reset",
             _T.STRING,
             "latest",
@@ -66,7 +62,7 @@ GROUP_CONFIG = ConfigDef(
         ),
         _kept_int("share.delivery.count.limit", 5, 2, 10),
         _kept_int("share.heartbeat.interval.ms", 5000, 5000, 15_000),
-        _kept(
+        kept(
             "share.isolation.level",
             _T.STRING,
             "read_uncommitted",
@@ -75,14 +71,14 @@ GROUP_CONFIG = ConfigDef(
         ),
         _kept_int("share.partition.max.record.locks", 2000, 100, 4000),
         _kept_int("share.record.lock.duration.ms", 30_000, 15_000, 60_000),
-        _kept("share.renew.acknowledge.enable", _T.BOOLEAN, True, "Whether a consumer may renew the lock of a record."),
+        kept("share.renew.acknowledge.enable", _T.BOOLEAN, True, "Whether a consumer may renew the lock of a record."),
         _kept_int("share.session.timeout.ms", 45_000, 45_000, 60_000),
         _kept_int("streams.assignment.interval.ms", 1000, 0, 15_000),
-        _kept("streams.assignor.name", _T.STRING, "sticky", "The assignor of a streams group."),
+        kept("streams.assignor.name", _T.STRING, "sticky", "The assignor of a streams group."),
         _kept_int("streams.heartbeat.interval.ms", 5000, 5000, 15_000),
         _kept_int("streams.initial.rebalance.delay.ms", 3000, 0, (1 << 31) - 1),
         _kept_int("streams.num.standby.replicas", 0, 0, 2),
-        _kept("streams.rack.aware.assignment.tags", _T.LIST, [], "The client tags that tell racks apart."),
+        kept("streams.rack.aware.assignment.tags", _T.LIST, [], "The client tags that tell racks apart."),
         _kept_int("streams.session.timeout.ms", 45_000, 45_000, 60_000),
     ],
 )

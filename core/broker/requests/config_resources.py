@@ -27,7 +27,7 @@ from core.broker.config.config_sources import (
 from core.broker.config.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, broker_key, ensure_valid_group_configs
 from core.broker.config.security_requirements import find_guards
 from core.broker.requests.services import Services
-from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, value_text
+from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, kept, value_text
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -341,23 +341,9 @@ _CLIENT_ATTRIBUTES = (
 CLIENT_METRICS_CONFIG = ConfigDef(
     "client metrics",
     [
-        ConfigKey(
-            "interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics, ms.", is_kept_only=True
-        ),
-        ConfigKey(
-            "match",
-            ConfigType.LIST,
-            [],
-            "The clients that push them: attribute=regular expression, ...",
-            is_kept_only=True,
-        ),
-        ConfigKey(
-            "metrics",
-            ConfigType.LIST,
-            [],
-            "The metrics that clients push, by the beginnings of their names.",
-            is_kept_only=True,
-        ),
+        kept("interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics, ms."),
+        kept("match", ConfigType.LIST, [], "The clients that push them: attribute=regular expression, ..."),
+        kept("metrics", ConfigType.LIST, [], "The metrics that clients push, by the beginnings of their names."),
     ],
 )
 """The keys of a subscription of KIP-714. As in a Kafka without a plugin for them, no client is asked."""
