@@ -315,8 +315,8 @@ _NUMBERS: dict[str, Callable[[_Rows], Int64s]] = {
 _ATTRIBUTES: dict[str, Callable[[Any], bytes]] = {
     "compression": lambda batch: batch.compression.name.lower().encode(),
     "timestamp-type": lambda batch: timestamp_type(batch).encode(),
-    "transactional": lambda batch: b"true" if getattr(batch, "is_transactional", False) else b"false",
-    "control": lambda batch: b"true" if getattr(batch, "is_control", False) else b"false",
+    "transactional": lambda batch: b"true" if batch.is_transactional else b"false",
+    "control": lambda batch: b"true" if batch.is_control else b"false",
 }
 
 
