@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import io
 import re
 import select
 import time
@@ -132,11 +131,11 @@ def open_inputs(inputs: Sequence[Input]) -> Iterator[tuple[str, BinaryIO]]:
             yield "stdin", path
             continue
         try:
-            stream = path.open("rb", buffering=0)
+            stream = path.open("rb")
         except OSError as error:
             raise access_error(error, path, "read") from error
         with stream:
-            yield str(path), io.BufferedReader(stream)
+            yield str(path), stream
 
 
 @dataclass(slots=True)
