@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamageKind
-from tests.support.crafted import message
+from tests.support.crafted import batch, message
 from tests.support.damage import places
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log
@@ -66,6 +66,17 @@ def test_old_messages_are_not_looked_for_after_a_batch_of_magic_2(tmp_path: Path
     walk.close()
     assert isinstance(found[-1], Damage)
     assert (found[-1].position, found[-1].end_position) == (batch.size_bytes, batch.size_bytes + len(damaged))
+
+
+def test_after_a_wrong_byte_a_batch_that_the_cleaner_emptied_is_found_at_the_files_end(tmp_path: Path) -> None:
+    """It is a header without a record, as the cleaner keeps the last batch of a producer."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(bytes(1) + batch(7, [], last_offset_delta=0))
+    scanner = BatchScanner(path, 0)
+    damage, emptied = scanner
+    assert isinstance(damage, Damage)
+    assert (damage.end_position, emptied.position) == (1, 1)
+    scanner.close()
 
 
 def test_a_huge_claim_costs_no_memory(tmp_path: Path) -> None:

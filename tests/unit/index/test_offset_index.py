@@ -116,6 +116,15 @@ def test_what_is_appended_after_a_seal_is_kept(index: OffsetIndex, path: Path) -
     assert len(offset_index(path)) == 4
 
 
+def test_a_release_frees_what_the_file_has_and_nothing_else(index: OffsetIndex) -> None:
+    index.release()
+    assert [tuple(index.lookup(offset)) for offset, _ in ENTRIES] == ENTRIES
+    index.flush()
+    index.release()
+    assert index._data is None
+    assert [tuple(index.lookup(offset)) for offset, _ in ENTRIES] == ENTRIES
+
+
 def test_a_full_index_takes_no_more(path: Path) -> None:
     index = offset_index(path, max_size=20)
     index.append(1001, 100)

@@ -113,6 +113,20 @@ def test_a_log_that_changes_meanwhile(tmp_path: Path, seed: int) -> None:
             assert after is None or found[1] <= after[1]
 
 
+def test_of_equal_timestamps_the_first_is_indexed_at_the_roll_after_a_start_as_by_kafka(tmp_path: Path) -> None:
+    """`LogSegment.readLargestTimestamp`; Kafka reads from the entry on, and would miss the first one otherwise."""
+    log = open_log(tmp_path / "t-0")
+    for _ in range(3):
+        append(log, make_batch(b"v", timestamp=NOW))
+    log.close()
+    index = tmp_path / "t-0" / f"{0:020d}.timeindex"
+    index.unlink()
+    log = open_log(tmp_path / "t-0", had_clean_shutdown=False)
+    log.roll()
+    assert index.read_bytes() == NOW.to_bytes(8, "big") + bytes(4)
+    log.close()
+
+
 def test_a_segment_of_very_many_batches_takes_many_steps(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     append(log, make_batch(b"v", timestamp=NOW + 10))

@@ -94,6 +94,13 @@ def test_keys_and_headers_may_be_absent_for_all() -> None:
     assert decode_records(bytes(section.section), 2, 0, 5) == [Record(0, 5, None, b"a"), Record(1, 6, None, None)]
 
 
+def test_a_key_length_of_more_bytes_than_a_varint_has_is_no_null_where_keys_alone_are_read() -> None:
+    body = bytes(3) + b"\x81\x80\x80\x80\x80\x00" + b"\x02v" + bytes(1)  # -1 in six bytes, of which Kafka allows five
+    batch = build_batch(bytes([2 * len(body)]) + body, count=1, base_timestamp=0, max_timestamp=0)
+    with pytest.raises(CorruptRecordError, match="key runs over the end"):
+        decode_keys([RecordBatch(memoryview(batch))])
+
+
 def test_long_varints_in_lengths_and_timestamps() -> None:
     items = [
         Record(0, 2**60, b"k" * 100, b"v" * size, ()) for size in (0, 63, 64, 8191, 8192, 1048575, 1048576, 3_000_000)

@@ -64,7 +64,10 @@ def test_named_types_are_written_wherever_they_stand(text: Any) -> None:
     assert made.encode(made.decode(data)) == data, "what is shown can be written again, to the same bytes"
 
 
-@pytest.mark.parametrize("size", [{"int": 5}, {"long": 5}, {"float": 5.0}, {"double": 5.0}, {"long": 1 << 40}])
+@pytest.mark.parametrize(
+    "size",
+    [{"int": 5}, {"long": 5}, {"float": 5.0}, {"double": 5.0}, {"long": 1 << 40}, {"float": 3.4028234663852886e38}],
+)
 def test_the_branch_of_a_number_is_kept(size: Any) -> None:
     data = avro(ORDER).encode(json.dumps({"billing": A, "size": size}).encode())
     assert json.loads(avro(ORDER).decode(data))["size"] == size

@@ -231,6 +231,25 @@ def test_a_broker_that_reads_its_log_again_keeps_what_the_index_knew(tmp_path: P
     log.close()
 
 
+def test_the_index_of_a_lost_last_segment_may_have_listed_what_no_other_lists(tmp_path: Path) -> None:
+    """The marker was the segment's only batch; the snapshot at the log's end knows of it."""
+    folder = tmp_path / "t-0"
+    log = open_log(folder)
+    for number in range(2):
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number, "is_transactional": True}
+        append(log, make_batch(b"%d" % number, b"x", **fields))
+        if number == 1:
+            log.roll()
+        append_marker(log, 7, is_commit=False)
+    log.close()
+    (tmp_path / ".kafka_cleanshutdown").touch()  # each index was synced
+    for path in folder.glob(f"{5:020d}.[!s]*"):
+        path.unlink()
+    offsets, told = committed(folder)
+    assert offsets == []
+    assert any("records 3 to 4: aborted or not can't be told" in text for text in told)
+
+
 # --- offsets that are missing, and not given up
 
 
