@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from core.files.file_names import META_PROPERTIES
 from core.forensics.recovery_journal import JOURNAL, RecoveryJournal, clear_unfinished, read_lost_offsets, undo
 from core.inspector.check.verify import verify
 from core.inspector.recover.recovery import Recovery
-from core.inspector.recover.recovery_plan import Action, FolderPlan, RecoveryOptions, unfitting_ends
+from core.inspector.recover.recovery_plan import Action, FolderPlan, RecoveryOptions, step_text, unfitting_ends
 from core.inspector.recover.recovery_planner import plan_recovery
 from tests.support import doors
 from tests.support.damage import places
@@ -67,6 +68,8 @@ def test_a_plan_changes_nothing(data_dir: Path) -> None:
     cut = plan.steps[0]
     assert (cut.action, cut.offset, cut.last_offset, cut.records) == (Action.CUT_OUT, 6, 7, 2)
     assert plan.lost() == [(6, 8)]
+    assert "offsets 6 to 7, records lost: 2\n" in step_text(cut)
+    assert ", offset 0, records lost: 2\n" in step_text(replace(cut, offset=0, last_offset=0))
     assert fingerprint(data_dir) == before
 
 
@@ -163,6 +166,10 @@ def test_a_topic_id_is_restored_from_the_other_partitions(data_dir: Path) -> Non
     path.write_text("version: 0\ntopic_id: ?")
     (plan,) = plans(data_dir)
     assert [step.action for step in plan.steps] == [Action.RESTORE]
+    recover(data_dir, data_dir)
+    assert path.read_text() == (data_dir / "t-0" / "partition.metadata").read_text()
+    path.unlink()
+    path.symlink_to("nowhere")  # files that can't be read stay as they are, but for one that is restored
     recover(data_dir, data_dir)
     assert path.read_text() == (data_dir / "t-0" / "partition.metadata").read_text()
 

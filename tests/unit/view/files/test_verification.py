@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from cli.findings_out import checked_text, finding_text, unchecked_text
+from core.inspector.check.findings import Code, Finding, Severity
 from core.inspector.check.segment_check import VerifyOptions
 from core.inspector.recover.recovery_plan import step_text
+from core.view.files import verification
 from core.view.files.checking import Checking, CheckRun, CheckState
 from core.view.files.verification import RecoveryPlan, Verification
 from tests.support.for_each import for_each
@@ -134,6 +136,19 @@ def test_a_plan_that_was_stopped_has_no_steps(monkeypatch: pytest.MonkeyPatch) -
     at_each_call(monkeypatch, lambda call: plan.stop() if call == 1 else None)
     plan.start()()
     assert (plan.state, plan.steps, plan.notes) == (CheckState.STOPPED, [], [])
+
+
+def test_a_finding_after_the_stop_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes before the next bytes, which would end the run, too."""
+    check = Verification(DAMAGED)
+
+    def find(*_arguments: object) -> Iterator[Finding]:
+        check.stop()
+        yield Finding(Severity.ERROR, Code.INDEX_CORRUPT, "t-0", "why")
+
+    monkeypatch.setattr(verification, "verify", find)
+    check.start()()
+    assert (check.state, check.findings) == (CheckState.STOPPED, [])
 
 
 def test_a_run_that_was_stopped_adds_nothing_to_the_next() -> None:
