@@ -40,13 +40,13 @@ def rows(*command: str, where: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def open_one(where: list[str], name: str = "opener") -> None:
+def open_one(where: list[str], name: str = "opener", *, version: int = 2) -> None:
     """A transaction of one record on `tx` whose producer is gone."""
     address = where[1] if where[0] == "--bootstrap-server" else None
     with (
         Place(bootstrap_server=address, data_dir=None if address else Path(where[1])).session().open_client() as client
     ):
-        producer = TransactionalProducer(client.another, name)
+        producer = TransactionalProducer(client.another, name, transaction_version=version)
         values = ByteStrings.of_list([b"open"])
         producer.send(RecordsToSend(0, np.array([1_700_000_000_000]), None, values, None, np.array([0])), "tx")
         producer.prepare()
@@ -142,7 +142,7 @@ def test_ctrl_c_aborts_it(tmp_path: Path) -> None:
 
 
 def test_what_there_is(topic: list[str]) -> None:
-    open_one(topic)
+    open_one(topic, version=1)  # whose producer adds each partition itself
     ok("produce", "tx", "--transactional-id", "load", *topic, stdin=b"a\n")
     states = {row["transactional_id"]: row["state"] for row in rows("list", where=topic)}
     assert states.items() >= {"opener": "Ongoing", "load": "CompleteCommit"}.items()

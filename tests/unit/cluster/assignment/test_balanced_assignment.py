@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.cluster.assignment import balanced_assignment
 from core.cluster.assignment.balanced_assignment import Thing, choose_evenly
 
 BROKERS = st.integers(0, 4)
@@ -68,3 +70,11 @@ def test_a_broker_that_comes_to_ten_thousand_gets_its_share_and_nothing_else_mov
     chosen = choose_evenly(things, {}, loads=[{}])
     assert set(Counter(broker for brokers in chosen for broker in brokers).values()) == {7500}
     assert sum(3 in brokers for brokers in chosen) == sum(len(brokers - {0, 1, 2}) for brokers in chosen)
+
+
+def test_what_is_even_in_fewer_racks_than_replicas_is_begun_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No move has to be found, each of which looks at brokers x brokers."""
+    monkeypatch.delattr(balanced_assignment._Choice, "apply")
+    even = [frozenset(one) for one in ({0, 1, 2}, {1, 2, 3}, {2, 3, 0}, {3, 0, 1})]
+    things = [Thing(frozenset(range(4)), 3, has) for has in even * 10]
+    assert choose_evenly(things, {0: "a", 1: "b", 2: "a", 3: "b"}, loads=[{}]) == even * 10
