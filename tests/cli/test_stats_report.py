@@ -165,6 +165,7 @@ def test_a_map_of_very_many_segments_stays_small(tmp_path: Path) -> None:
         (tmp_path / f"{number:020d}.log").write_bytes(struct.pack(">q", number) + batch[8:])
     svg = map_svg(read_map(tmp_path, []).find_open())
     assert svg.count("<title>not looked for: ") == 1, "neighbours with one sign are drawn as one"
+    assert '<text x="50.00%"' in svg, "its letter has the colour of the text, not that of letters on a dark ground"
     assert svg.partition('<ul class="legend">')[2].count("</b>") == 2, "damage is not looked for, transactions are none"
     assert 200 < svg.count("<rect") < 300
     assert len(svg) < 60_000

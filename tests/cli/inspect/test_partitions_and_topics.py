@@ -112,6 +112,32 @@ async def test_topics_are_narrowed_by_a_name_and_internal_ones_come_last(directo
 
 
 @with_loop
+async def test_topics_are_sorted_by_a_key_and_by_a_click_on_a_heading(directory: Path) -> None:
+    async with inspecting(directory) as pilot:
+        view = pilot.app.screen.view  # type: ignore[attr-defined]
+
+        def names() -> list[str]:
+            return [row["topic"] for row in view.rows]
+
+        by_name = ["__consumer_offsets", "app-pay-v2", "app-v1", "t", "zpay"]
+        await press(pilot, "S")
+        assert names() == [*by_name[1:], by_name[0]], "by no column yet, so there is no other way round"
+        await press(pilot, "s")
+        assert names() == by_name
+        await press(pilot, "S")
+        assert names() == by_name[::-1]
+        await press(pilot, "s")
+        assert names()[0] == "t", "of the most partitions"
+        end = 1 + len(by_name[0]) + 2
+        await pilot.click(view, offset=(end - 1, 0))
+        assert names() == by_name
+        await pilot.click(view, offset=(end, 0))
+        assert names()[0] == "t"
+        await pilot.click(view, offset=(end, 0))
+        assert names()[-1] == "t"
+
+
+@with_loop
 async def test_the_bottom_line_fits_into_80_columns(directory: Path) -> None:
     async with inspecting(directory, size=(80, 24)) as pilot:
         await settled(pilot)

@@ -8,7 +8,9 @@ import json
 import re
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -24,7 +26,7 @@ from core.pipeline.session import Session
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
 from core.records.record_filter import RecordFilter, parse_filter
-from core.view.records.log_rows import DirectoryRows, RowKind, Steps
+from core.view.records.log_rows import DirectoryRows, LogRow, RowKind, Steps
 from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import make_batch
@@ -184,6 +186,31 @@ async def test_the_last_match_is_found_from_the_end_too() -> None:
         pilot.app.screen.query_one("#prompt").value = 'key == "nobody"'  # type: ignore[attr-defined]
         await press(pilot, "enter", "end")
         assert "nothing matches the filter" in screen_text(pilot.app)
+
+
+@with_loop
+async def test_a_search_from_the_middle_goes_on_before_it_and_says_so() -> None:
+    async with inspecting(PARTITION, size=(80, 12)) as pilot:
+        screen = records_screen(pilot)
+        screen._set_filter("offset >= 0")
+        await settled(pilot)
+        seen: list[str] = []
+        find, tell = DirectoryRows.rows_before, screen.tell
+
+        def find_slowly(*arguments: Any) -> Iterator[list[LogRow] | None]:
+            yield None
+            yield from find(*arguments)
+
+        with (
+            mock.patch.object(DirectoryRows, "rows_before", find_slowly),
+            mock.patch.object(screen, "tell", lambda text: (seen.append(text), tell(text))),
+        ):
+            screen.loader.load_around(100)
+            await settled(pilot)
+            await press(pilot, "up")
+        assert screen.view.item is not None
+        assert screen.view.item.row.offset == 98, "99 is a marker"
+        assert "looking at what lies before" in seen
 
 
 @with_loop

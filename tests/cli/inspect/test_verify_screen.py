@@ -75,6 +75,10 @@ async def test_the_findings_are_what_the_command_prints_at_each_size() -> None:
         told = re.findall(r"(?:what is wrong|how to repair it): .*", call_plog("help", "bad-length").stdout.decode())
         assert len(told) == 2
         assert [squeezed(one.replace(":", "", 1).replace("`", "")) in text for one in told] == [True] * 2
+        await pilot.resize_terminal(40, 80)  # in which no such line has room
+        await settled(pilot)
+        text = squeezed(screen_text(pilot.app))
+        assert [squeezed(one.replace(":", "", 1).replace("`", "")) in text for one in told] == [True] * 2
 
 
 @pytest.mark.longer

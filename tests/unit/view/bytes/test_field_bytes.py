@@ -338,6 +338,7 @@ def test_a_file_that_nothing_is_known_of_is_plain_hex(tmp_path: Path) -> None:
         (field,) = all_fields(shown)
         assert (field.name, field.end) == ("bytes", 256)
         assert shown.following("item", 0) is None
+        assert not shown.is_dumped
         assert shown.read(250, 100) == ReadBytes(bytes(range(250, 256)))
 
 
@@ -367,6 +368,9 @@ def test_a_log_is_known_under_the_names_that_others_give_it(tmp_path: Path) -> N
         shutil.copy(LOG, path)
         with FieldBytes(path) as shown:
             assert shown.field_at(0).name == "base offset", ending
+            assert shown.is_dumped == (ending in (".cut-at-0", ".before-recovery-1")), "dump-segment knows plog's own"
+    with FieldBytes(LOG) as shown:
+        assert shown.is_dumped
 
 
 def test_what_was_renamed_or_deleted_meanwhile_is_said(tmp_path: Path) -> None:
