@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from tests.support.spark.kills import KilledReplay, fill
-from tests.support.spark.standalone import StandaloneCluster
 
 ROUNDS = int(os.environ.get("PLOG_TORTURE_SPARK", "1"))
 
@@ -41,12 +40,3 @@ def test_a_killed_drivers_tasks_write_no_more_when_another_took_over(tmp_path: P
     tasks = replay.kill_driver_while_tasks_stand_still()
     replay.take_over(tasks)
     replay.prove()
-
-
-def test_a_cluster_that_loses_a_worker_goes_on_with_the_other(tmp_path: Path) -> None:
-    """Its tasks, some of them in the middle of a file, are done again by the other."""
-    fill(tmp_path / "data")
-    with StandaloneCluster(tmp_path / "cluster", workers=2, cores=1) as cluster:
-        replay = KilledReplay(tmp_path / "data", tmp_path / "out", Random(0), master=cluster.url)
-        replay.lose_worker_of_cluster(cluster.kill_worker)
-        replay.prove()

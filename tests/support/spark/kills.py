@@ -40,12 +40,12 @@ def fill(data_dir: Path) -> None:
 class KilledReplay:
     """`run_and_kill` until `is_done`, then `prove`."""
 
-    def __init__(self, data_dir: Path, out: Path, random: Random, *, master: str = "local[2]") -> None:
+    def __init__(self, data_dir: Path, out: Path, random: Random) -> None:
         self.out = out
         self.kills = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._random = random
-        self._command = ["spark-replay", "t", "--to", f"parquet:{out}", "--master", master, "--range-size", "2000",
+        self._command = ["spark-replay", "t", "--to", f"parquet:{out}", "--master", "local[2]", "--range-size", "2000",
                          "--data-dir", str(data_dir)]  # fmt: skip
 
     @property
@@ -116,17 +116,6 @@ class KilledReplay:
             self.kills += 1
             return True
         return False
-
-    def lose_worker_of_cluster(self, lose: Callable[[], None]) -> None:
-        """Among its files; the driver goes on to the end."""
-        process = self._process = self._start()
-        while self.receipts < 10:
-            assert process.poll() is None
-            time.sleep(0.002)
-        lose()
-        assert not self.is_done
-        assert process.wait() == 0
-        self.kills += 1
 
     def kill_any_time(self) -> None:
         until = time.monotonic() + self._random.uniform(1, 8)
@@ -232,7 +221,7 @@ class FrozenTasks:
             _signal(pid, signal.SIGKILL)
 
     def _all(self) -> list[int]:
-        return [pid for pid in _processes_of(self.session) if pid != self.session]
+        return [pid for pid in processes_of(self.session) if pid != self.session]
 
 
 def _signal(pid: int, number: int) -> None:
@@ -250,10 +239,10 @@ def _state(pid: int) -> str:
 
 def _workers_of(session: int) -> list[int]:
     """Processes of a session that run tasks of PySpark's."""
-    return sorted(pid for pid, command in _processes_of(session).items() if b"pyspark.daemon" in command)
+    return sorted(pid for pid, command in processes_of(session).items() if b"pyspark.daemon" in command)
 
 
-def _processes_of(session: int) -> dict[int, bytes]:
+def processes_of(session: int) -> dict[int, bytes]:
     """Each with its command."""
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
