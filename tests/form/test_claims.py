@@ -87,7 +87,8 @@ def settings_of(text: str) -> str | None:
 @cache
 def words_of_code() -> set[str]:
     """Names with dots in the code: the settings of clients, which it reads one by one."""
-    text = "\n".join(path.read_text() for folder in ("core", "cli", "plog") for path in (ROOT / folder).rglob("*.py"))
+    paths = (path for folder in ("core", "cli", "plog") for path in (ROOT / folder).rglob("*"))
+    text = "\n".join(path.read_text() for path in paths if path.suffix in (".py", ".toml"))
     return set(re.findall(r"[\"'`]([a-z][a-z0-9]*(?:[.-][a-z0-9]+)+)[\"'`=]", text))
 
 
