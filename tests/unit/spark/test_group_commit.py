@@ -107,7 +107,7 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
         for range_ in todo:
             write_range(replay.claim, range_, plan)
 
-    monkeypatch.setattr(spark_session, "spark_session", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(spark_session, "spark_session", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(TopicReplay, "run", run)
     monkeypatch.setattr(command, "_run_job", run_job)
 
