@@ -82,11 +82,12 @@ def with_retries(master: str) -> str:
 
 
 def write_zip(path: Path) -> None:
-    """Writes the packages, as they are installed here."""
+    """Writes the packages, as they are installed here, with the files that their modules read."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
-            for source in sorted((_ROOT / package).rglob("*.py")):
-                archive.write(source, source.relative_to(_ROOT))
+            for source in sorted((_ROOT / package).rglob("*")):
+                if source.suffix in (".py", ".toml", ".txt"):
+                    archive.write(source, source.relative_to(_ROOT))
 
 
 def send(context: SparkContext) -> None:

@@ -12,11 +12,10 @@ from tests.support.for_each import for_each
 _LOOK = "from core.spark.spark_session import _look; print(next(iter(_look([]))))"
 
 
-def look(path: Path) -> str:
+def look(path: Path, code: str = _LOOK) -> str:
     """On a node whose Python has the zip, and none of the packages that are installed here."""
-    return subprocess.run(
-        [sys.executable, "-S", "-c", _LOOK], env={"PYTHONPATH": str(path)}, capture_output=True, text=True, check=True
-    ).stdout
+    command, environment = [sys.executable, "-S", "-c", code], {"PYTHONPATH": str(path)}
+    return subprocess.run(command, env=environment, cwd=path.parent, capture_output=True, text=True, check=True).stdout
 
 
 def test_the_zip_has_all_of_plog(tmp_path: Path) -> None:
@@ -25,6 +24,15 @@ def test_the_zip_has_all_of_plog(tmp_path: Path) -> None:
     assert "numpy: No module named 'numpy'" in said
     assert "pyarrow: No module named" in said
     assert "No module named 'core" not in said
+
+
+def test_tasks_know_the_settings_of_a_secured_cluster(tmp_path: Path) -> None:
+    """Their names are no Python: a file beside the module has them."""
+    write_zip(tmp_path / "plog.zip")
+    said = look(
+        tmp_path / "plog.zip", "from core.security.client_settings import is_heeded as i; print(i('ssl.ca.pem'))"
+    )
+    assert said == "True\n"
 
 
 def test_nothing_is_lacking_here() -> None:
