@@ -185,6 +185,7 @@ def test_a_state_that_nobody_writes_ends_all_the_same(world: World, version: int
 def test_each_producer_of_an_id_gets_the_next_epoch(world: World) -> None:
     assert [world.begin() for _ in range(3)] == [(101, 0), (101, 1), (101, 2)]
     assert world.begin("y") == (102, 0)
+    assert world.state("y").next_producer_id == -1, "which is none to Kafka"
 
 
 def test_a_producer_whose_epochs_are_used_up_gets_another_id(world: World) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core.inspector.check import segment_check
 from core.inspector.check.verify import verify
 from tests.support.logs import NOW, append, make_batch, open_log
 
@@ -63,6 +64,16 @@ def test_a_wrong_number_is_found(folder: Path, kind: str, field: int, by: tuple[
         is_right = (kind, field, wrong_by) == ("timeindex", 1, -1)  # in the same batch, whose timestamp it is
         assert found(folder) == ([] if is_right else [(code, at)]), wrong_by
         path.write_bytes(whole)
+
+
+def test_an_index_that_is_too_long_to_be_held_is_checked_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_check, "_MOST_HELD_ENTRIES", 1)
+    monkeypatch.setattr(segment_check, "_PAGE_ENTRIES", 8)
+    assert found(folder) == []
+    path = folder / f"{0:020d}.index"
+    (second, _), (third, _) = list(OFFSET_ENTRY.iter_unpack(path.read_bytes()))[2:4]
+    at = change(path, OFFSET_ENTRY, 3, 0, second - third)
+    assert found(folder) == [("index-corrupt", at), ("index-mismatch", -1)], "that one, and that no other was looked at"
 
 
 def test_entries_for_several_batches_that_were_appended_together_are_right(folder: Path) -> None:
