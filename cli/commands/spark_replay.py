@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
     from core.pipeline.session import Session
     from core.spark.group_commit import Notes
+    from core.spark.lake_replay import LakeReplay
     from core.spark.offset_range import OffsetRange
     from core.spark.replay import Replay
     from core.spark.replay_plan import ReplayPlan
@@ -71,7 +72,7 @@ def spark_replay(
     name: Annotated[str, Option("The name of Spark's application.", metavar="NAME")] = "",
     range_size: Annotated[int, Option("About how much of the log one task reads.", metavar="BYTES", min=1)] = 64 << 20,
     dry_run: Annotated[bool, Option("Print the plan, and do nothing.")] = False,
-    verify: Annotated[Path | None, Option("Check a replay against its manifest and the log.", metavar="DIR")] = None,
+    verify: Annotated[str, Option("Check a replay against its manifest and the log.", metavar="DIR")] = "",
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -87,13 +88,12 @@ def spark_replay(
     from core.records.arrow_strings import ensure_arrow
 
     ensure_arrow("spark-replay", extra="spark")
-    from core.spark.replay import Replay
     from core.spark.spark_settings import SparkSettings
 
     settings = SparkSettings.of(master, name, conf or ())
-    if verify is not None:
+    if verify:
         with _disk_may_refuse(verify):
-            raise typer.Exit(_verify(Replay(verify), output))
+            raise typer.Exit(_verify(verify, settings, output))
     if not request.topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
     from core.pipeline.spark_replay_plan import make_plan
@@ -106,7 +106,8 @@ def spark_replay(
     _ensure_registry_is_used(request)
     make = partial(make_plan, request, session, range_size, find_spark_access())
     if dry_run:
-        _show_plan(_plan_to_go_on(request, make, session) if request.continue_ else make(), settings.master, output)
+        plan = _plan_to_go_on(request, make, session, settings) if request.continue_ else make()
+        _show_plan(plan, settings.master, output)
         return
     request.ensure_sensible()
     ensure_pyspark()
@@ -131,11 +132,11 @@ def spark_replay(
             report.add(plan.id, len(plan.ranges), left_out)
             is_whole = not left_out
         else:
-            with _disk_may_refuse(Path(request.where)):
+            with _disk_may_refuse(request.where), _Spark.opened(settings) as spark:
+                replay = _find_replay(request, spark)
                 is_whole = _replay_to_folder(
-                    request, make, settings, group=commit_group, session=session, take_over=take_over
+                    replay, request, make, spark, group=commit_group, session=session, take_over=take_over
                 )
-                replay = Replay(Path(request.where))
                 if (done := replay.plan) is not None:
                     report.add_receipts(done.id, len(done.ranges), replay.receipts(done))
     if not is_whole:
@@ -154,7 +155,7 @@ def _ensure_registry_is_used(request: ReplayRequest) -> None:
 
 
 @contextmanager
-def _disk_may_refuse(directory: Path) -> Iterator[None]:
+def _disk_may_refuse(directory: str) -> Iterator[None]:
     """Turns the system's errors in the block into AccessError, if they name no file yet."""
     try:
         yield
@@ -162,24 +163,77 @@ def _disk_may_refuse(directory: Path) -> Iterator[None]:
         raise access_error(error, error.filename or directory, "use") from error
 
 
+class _Spark:
+    """A session that is started when it is first needed, with a folder for its log and its temporary files."""
+
+    def __init__(self, settings: SparkSettings, stack: ExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._session: Any = None  # pyspark.sql.SparkSession
+        self.log = Path()
+
+    @classmethod
+    @contextmanager
+    def opened(cls, settings: SparkSettings) -> Iterator[_Spark]:
+        with ExitStack() as stack:
+            yield cls(settings, stack)
+
+    def session(self, *, is_light: bool = False) -> Any:
+        from core.spark.spark_session import spark_session
+
+        if self._session is None:
+            scratch = self._stack.enter_context(_scratch())
+            self.log = scratch / "spark.log"
+            self._session = self._stack.enter_context(spark_session(self._settings, scratch, say, is_light=is_light))
+        return self._session
+
+    @contextmanager
+    def explained(self, *, is_light: bool = False) -> Iterator[Any]:
+        """Raises PlogError if Spark fails in the block."""
+        from core.spark.spark_session import explained
+
+        session = self.session(is_light=is_light)
+        with explained(session, self.log):
+            yield session
+
+
+def _find_replay(request: ReplayRequest, spark: _Spark) -> Replay | LakeReplay:
+    """Raises PlogError for a folder that an older release has to finish."""
+    from core.spark.lake_folder import open_folder
+    from core.spark.lake_replay import LakeReplay
+    from core.spark.replay import Replay
+
+    takes_table = request.kind == "delta" and request.continue_
+    own = Replay(Path(request.where), takes_table=takes_table)
+    if not request.by_spark:
+        return own
+    if not request.is_url and (plan := own.plan) is not None and plan.is_of_older_release:
+        if not request.continue_ and _has_nothing_to_do(own, plan, is_delta=request.kind == "delta"):
+            return own
+        raise PlogError(
+            f"{own.where} holds a replay that an older release of plog began",
+            hint="finish it with that release, or replay to a new folder",
+        )
+    folder = open_folder(request.where, spark.session)
+    return LakeReplay(folder, single_writer=request.single_writer, takes_table=takes_table)
+
+
 def _replay_to_folder(
+    replay: Replay | LakeReplay,
     request: ReplayRequest,
     make_plan: Callable[..., ReplayPlan],
-    settings: SparkSettings,
+    spark: _Spark,
     *,
     group: str,
     session: Session,
     take_over: bool,
 ) -> bool:
     """Replays; returns whether nothing had to be left out."""
-    from core.spark.replay import Replay
-
     is_delta = request.kind == "delta"
     if is_delta:
         from core.spark.delta_table import ensure_delta
 
         ensure_delta()
-    replay = Replay(Path(request.where), takes_table=is_delta and request.continue_)
     asked = request.to_json()
     frozen = replay.find_plan(asked)
     plan = (frozen or make_plan()).reached_by(find_spark_access())
@@ -189,22 +243,22 @@ def _replay_to_folder(
         return _has_nothing_to_do(replay, plan, is_delta=is_delta) and _is_committed(replay, plan, group)
 
     if is_all_done() and goes_on and not make_plan(after=plan).ranges:
-        say(f"{replay.directory} has all of it already: the log has nothing new")
+        say(f"{replay.where} has all of it already: the log has nothing new")
         return _print_left_out(replay.left_out(plan))
     if is_all_done() and not goes_on:
         _say_done(replay, plan)
         if group:
             say(_NOTHING_TO_COMMIT.format(group))
-        _say_what_came_since(str(replay.directory), plan.next_offsets, make_plan, hint=_how_to_go_on(request))
+        _say_what_came_since(replay.where, plan.next_offsets, make_plan, hint=_how_to_go_on(request))
         return _print_left_out(replay.left_out(plan))
 
     def count_done() -> str:
         return _done_of(len(plan.ranges), len(replay.missing(plan)))
 
     def run() -> list[str]:
-        _run(replay, plan, settings, is_delta=is_delta)
+        _run(replay, plan, spark, is_delta=is_delta)
         if group:
-            replay.claim.ensure_held()
+            replay.ensure_held()
             notes = replay.commit_notes(group)
             save = partial(replay.note_commits, group)
             _commit(group, session, plan.end_offsets, notes, save=save)
@@ -221,32 +275,33 @@ def _replay_to_folder(
             plan = following
             left_out += run()
     if frozen is not None and not goes_on:
-        _say_what_came_since(str(replay.directory), plan.next_offsets, make_plan, hint=_how_to_go_on(request))
+        _say_what_came_since(replay.where, plan.next_offsets, make_plan, hint=_how_to_go_on(request))
     return _print_left_out(left_out)
 
 
-def _plan_to_go_on(request: ReplayRequest, make_plan: Callable[..., ReplayPlan], session: Session) -> ReplayPlan:
+def _plan_to_go_on(
+    request: ReplayRequest, make_plan: Callable[..., ReplayPlan], session: Session, settings: SparkSettings
+) -> ReplayPlan:
     """Returns what --continue would do: the rest of the plan that is there, and the plan that follows."""
-    from core.spark.replay import Replay
-
     if request.where == "-":
         raise UsageError("--continue: of which folder?", hint="--to parquet:DIR --continue --dry-run")
     request.ensure_sensible()
     if request.kind == "topic":
         return make_plan(after=_find_topic(request, session)[1])
-    replay = Replay(Path(request.where), takes_table=request.kind == "delta")
-    plan = replay.find_plan(request.to_json())
-    if plan is None:
-        return make_plan()
-    following = make_plan(after=plan)
-    return replace(following, ranges=(*replay.missing(plan), *following.ranges))
+    with _Spark.opened(settings) as spark:
+        replay = _find_replay(request, spark)
+        plan = replay.find_plan(request.to_json())
+        if plan is None:
+            return make_plan()
+        following = make_plan(after=plan)
+        return replace(following, ranges=(*replay.missing(plan), *following.ranges))
 
 
 def _how_to_go_on(request: ReplayRequest) -> str:
     return "" if request.latest_per_key else "; --continue replays them"
 
 
-def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> bool:
+def _has_nothing_to_do(replay: Replay | LakeReplay, plan: ReplayPlan, *, is_delta: bool) -> bool:
     """Returns whether all is done. A Delta table's log knows its files: Delta may have removed old ones."""
     return replay.is_done and (is_delta or not (replay.missing(plan) or replay.find_lost_files(plan)))
 
@@ -257,7 +312,7 @@ def _print_left_out(texts: Sequence[str]) -> bool:
     return not texts
 
 
-def _is_committed(replay: Replay, plan: ReplayPlan, group: str) -> bool:
+def _is_committed(replay: Replay | LakeReplay, plan: ReplayPlan, group: str) -> bool:
     if not group:
         return True
     notes = replay.commit_notes(group)
@@ -337,50 +392,52 @@ def _cores(master: str) -> int:
 # --- doing it
 
 
-def _run(replay: Replay, plan: ReplayPlan, settings: SparkSettings, *, is_delta: bool) -> None:
+def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark, *, is_delta: bool) -> None:
     from cli.progress import size_text
+    from core.spark.replay import Replay
     from core.spark.replay_plan import ensure_source_is_the_same
 
     started_s = time.monotonic()
+    is_own = isinstance(replay, Replay)
     if _has_nothing_to_do(replay, plan, is_delta=is_delta):
         _say_done(replay, plan)
         return
-    if is_delta and plan.is_direct:
+    if is_delta and isinstance(replay, Replay):
         from core.spark.delta_table import ensure_table_takes
         from core.spark.range_output import written_schema
         from core.spark.record_schema import schema_of
 
         ensure_table_takes(
-            replay.directory, written_schema(plan.output, schema_of(plan.columns)), plan.output.partition_by
+            Path(replay.where), written_schema(plan.output, schema_of(plan.columns)), plan.output.partition_by
         )
     _reopen(replay, plan, is_delta=is_delta)
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
     if todo:
         _say_columns(plan)
+    if todo or (replay.missing_units(plan) and not is_own):
         say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
         ensure_source_is_the_same(plan, todo)
         try:
-            _run_job(replay, plan, todo, settings)
+            _run_job(replay, plan, todo, spark)
         except PlogError:
-            replay.claim.ensure_held()  # if another took the folder over, that is why
+            replay.ensure_held()  # if another took the folder over, that is why
             ensure_source_is_the_same(plan, replay.missing(plan))  # nor does a rerun go on if the log was trimmed
             raise
-    elif not plan.ranges and plan.is_direct:
+    elif isinstance(replay, Replay) and replay.missing_units(plan):
         replay.write_nothing(plan)
-    files = replay.files(plan)
     if is_delta:
         from core.spark.delta_table import commit_delta_table
 
-        replay.claim.ensure_held()
-        commit_delta_table(replay.directory, files, plan.output.partition_by, plan.id)
+        replay.ensure_held()
+        commit_delta_table(Path(replay.where), replay.files(plan), plan.output.partition_by, plan.id)
     replay.commit(plan)
-    rows = sum(file.rows for file in files)
-    say(f"{rows:,} records in {len(files)} files in {replay.directory}, {time.monotonic() - started_s:.1f} s")
+    rows, files_ = replay.totals(plan)
+    say(f"{rows:,} records in {files_} files in {replay.where}, {time.monotonic() - started_s:.1f} s")
     _warn_of_unknown_files(replay, plan)
 
 
-def _reopen(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> None:
+def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan, *, is_delta: bool) -> None:
     """Marks lost files to be written again, if the log still has their records. For a log on disk it finds out before
     it changes anything in the folder. Of files that a Delta table has, or had, its own log knows.
     """
@@ -390,7 +447,7 @@ def _reopen(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> None:
     if is_delta:
         from core.spark.delta_table import is_committed
 
-        if is_committed(replay.directory, plan.id):
+        if is_committed(Path(replay.where), plan.id):
             return
     lost = replay.find_lost_files(plan)
     ranges = replay.ranges_of(plan, lost)
@@ -399,22 +456,22 @@ def _reopen(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> None:
         find_gaps(range_)
     for unit, names in lost.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        say(f"warning: {names[0]}{more}: written before, and gone from {replay.directory}: {unit} is replayed again")
+        say(f"warning: {names[0]}{more}: written before, and gone from {replay.where}: {unit} is replayed again")
     if lost or replay.is_done:
         replay.reopen(lost)
 
 
-def _say_done(replay: Replay, plan: ReplayPlan) -> None:
-    say(f"{replay.directory} is done already; plog spark-replay --verify {replay.directory} checks it")
+def _say_done(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
+    say(f"{replay.where} is done already; plog spark-replay --verify {replay.where} checks it")
     _warn_of_unknown_files(replay, plan)
 
 
-def _warn_of_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
+def _warn_of_unknown_files(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
     names = replay.unknown_files(plan)
     if names:
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         some = ", ".join(names[:_MOST_NAMES])
-        say(f"warning: {replay.directory} has files that are not of this replay, and stay: {some}{more}")
+        say(f"warning: {replay.where} has files that are not of this replay, and stay: {some}{more}")
 
 
 @contextmanager
@@ -489,30 +546,32 @@ def _say_what_came_since(
     )
 
 
-def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], settings: SparkSettings) -> None:
+def _run_job(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
     def count_left() -> str:
         return f"{len(replay.missing(plan))} of {len(plan.ranges)} ranges"
 
     try:
         with _adding_how_to_go_on(count_left):
-            _run_with_spark(replay, plan, todo, settings)
+            _run_with_spark(replay, plan, todo, spark)
     except UsageError:
         replay.withdraw(plan)
         raise
 
 
-def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], settings: SparkSettings) -> None:
+def _run_with_spark(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
     from cli.replay_progress import ReplayProgress
-    from core.spark.spark_session import spark_session
+    from core.spark.replay import Replay
 
-    with (
-        _scratch() as scratch,
-        spark_session(settings, scratch, say, is_light=plan.is_direct) as session,
-        ReplayProgress(todo) as progress,
-    ):
-        from core.spark.replay_job import run_replay
+    is_own = isinstance(replay, Replay)
+    with spark.explained(is_light=is_own) as session, ReplayProgress(todo) as progress:
+        if isinstance(replay, Replay):
+            from core.spark.replay_job import run_replay
 
-        run_replay(session, replay, plan, progress.on_done)
+            run_replay(session, replay, plan, progress.on_done)
+        else:
+            from core.spark.lake_writer import run_lake_replay
+
+            run_lake_replay(session, replay, plan, progress.on_done)
 
 
 def _find_topic(request: ReplayRequest, session: Session) -> tuple[TopicReplay, ReplayPlan | None]:
@@ -610,53 +669,70 @@ def _showing_how_far_lanes_are(replay: TopicReplay, lanes: Sequence[Lane]) -> It
 # --- the proof
 
 
-def _verify(replay: Replay, output: OutputFormat) -> int:
-    from core.spark.offset_proof import what_is_not_checked
-    from core.spark.replay import plan_of_manifest
+def _verify(where: str, settings: SparkSettings, output: OutputFormat) -> int:
+    from core.spark.lake_folder import open_folder
+    from core.spark.lake_replay import LakeReplay
+    from core.spark.replay import Replay, plan_of_manifest
 
-    last = replay.manifest()
-    manifests = [*replay.earlier_manifests(plan_of_manifest(last)), last]
-    files, problems = replay.verify()
-    plans = [plan_of_manifest(manifest).reached_by(find_spark_access()) for manifest in manifests]
+    problems: list[str] = []
     notes: list[str] = []
-    if not problems:
-        for plan in plans:
-            problems_of_plan, notes_of_plan = _compare(replay, plan)
-            problems += problems_of_plan
-            notes += notes_of_plan
+    with _Spark.opened(settings) as spark:
+        lake = LakeReplay(open_folder(where, spark.session))
+        last = lake.manifest()
+        manifests = [*lake.earlier_manifests(plan_of_manifest(last)), last]
+        plans = [plan_of_manifest(manifest).reached_by(find_spark_access()) for manifest in manifests]
+        rows: list[Row]
+        if "proof" in last:
+            from core.spark.lake_writer import SparkWriter
+
+            with spark.explained() as session:
+                for plan, manifest in zip(plans, manifests, strict=True):
+                    writer = SparkWriter(session, lake.folder, plan, spark.log)
+                    _compare(lake.verify(writer, plan, manifest), plan, problems, notes)
+            problems += [f"{name} is not of this replay" for name in lake.unknown_files(plans[-1])]
+            rows = [{"file": f["name"], "bytes": f["bytes"]} for manifest in manifests for f in manifest["files"]]
+            count = sum(proof["rows"] for manifest in manifests for proof in manifest["proof"])
+        else:
+            replay = Replay(Path(where))
+            files, problems = replay.verify()
+            for plan in [] if problems else plans:
+                if plan.is_of_older_release:
+                    reason = "an older release of plog wrote it, and this one can't write it again to compare it"
+                    notes += [f"{range_.name}: {reason}" for range_ in plan.ranges]
+                else:
+                    found = replay.compare_with_log(plan)
+                    _compare((((r,), problem, is_good) for r, problem, is_good in found), plan, problems, notes)
+            rows = [{"file": f.name, "rows": f.rows, "sha256": f.digest} for f in files]
+            count = sum(file.rows for file in files)
     if output is not OutputFormat.table:
-        rows: list[Row] = [{"file": f.name, "rows": f.rows, "sha256": f.digest} for f in files]
-        write_rows(rows, ["file", "rows", "sha256"], output)
+        write_rows(rows, list(rows[0]) if rows else ["file", "rows", "sha256"], output)
     for problem in [*problems, *notes]:
-        say(f"error: {replay.directory}: {problem}")
-    rows_text = f"{sum(f.rows for f in files):,} records in {len(files)} files"
+        say(f"error: {lake.where}: {problem}")
     if problems:
         verdict = "not as the manifest and the log say"
     elif notes:
         ranges = sum(len(plan.ranges) for plan in plans)
         verdict = f"as the manifest says; {len(notes)} of {ranges} ranges were not compared with the log"
-    elif not plans[-1].is_direct:
-        say(f"note: {what_is_not_checked(plans[-1])}")
-        verdict = "as the manifest says, and the log of offsets and counts"
     else:
         verdict = "exact: as the manifest and the log say"
-    say(f"{replay.directory}: {rows_text}, {verdict}")
+    say(f"{lake.where}: {count:,} records in {len(rows)} files, {verdict}")
     left_out = [text for one in manifests for of_unit in one.get("left_out", {}).values() for text in of_unit]
     is_whole = _print_left_out(list(dict.fromkeys(left_out)))
     return 1 if problems or notes or not is_whole else 0
 
 
-def _compare(replay: Replay, plan: ReplayPlan) -> tuple[list[str], list[str]]:
+def _compare(
+    compared: Iterable[tuple[Sequence[OffsetRange], str, bool]],
+    plan: ReplayPlan,
+    problems: list[str],
+    notes: list[str],
+) -> None:
+    """Adds to the problems, and to what could not be compared. Each element is of some ranges."""
     from cli.progress import Progress
-    from core.spark.offset_proof import compare_offsets
 
     progress = Progress("compared", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
-    problems: list[str] = []
-    notes: list[str] = []
-    compared = replay.compare_with_log(plan) if plan.is_direct else compare_offsets(replay, plan)
-    for range_, problem, is_comparable in compared:
-        progress.add(1, range_.size_bytes)
+    for ranges, problem, is_comparable in compared:
+        progress.add(len(ranges), sum(range_.size_bytes for range_ in ranges))
         if problem:
             (problems if is_comparable else notes).append(problem)
     progress.done()
-    return problems, notes

@@ -22,6 +22,10 @@ from core.spark.replay_plan import ReplayPlan, ensure_goes_on, ensure_same_topic
 from core.spark.source import open_source, plan_ranges
 from core.spark.source_options import SourceOptions
 
+_MOST_ROUNDS = 10
+_LEAST_RANGES = 16
+"""The least ranges of a round, if there are more rounds than one."""
+
 
 def make_plan(
     request: ReplayRequest, session: Session, range_bytes: int, access: str = "", *, after: ReplayPlan | None = None
@@ -55,7 +59,8 @@ def make_plan(
         file_size=request.file_size_bytes,
         timezone=request.timezone,
     )
-    if not decoding and not request.transform:  # of those, Spark says which columns they have
+    is_known = not decoding and not request.transform and all(one.is_simple for one in request.partitions)
+    if is_known:  # else Spark says which columns they have
         ensure_writable(output, schema_of(columns))
     return ReplayPlan(
         request=request.to_json(),
@@ -69,7 +74,13 @@ def make_plan(
         topic_ids=found.topic_ids,
         ends=tuple((*partition, end) for partition, end in sorted(found.ends.items())),
         number=after.number + 1 if after else 1,
+        rounds=_rounds_of(request, len(ranges)) if request.by_spark else 0,
     )
+
+
+def _rounds_of(request: ReplayRequest, ranges: int) -> int:
+    """Returns how many jobs of Spark's write the ranges: a function sees all records at once."""
+    return 1 if request.transform else min(_MOST_ROUNDS, max(ranges // _LEAST_RANGES, 1))
 
 
 class _Found(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
@@ -27,15 +28,16 @@ from core.records.side_format import (
 if TYPE_CHECKING:
     from core.spark.partition_expression import Partition
 
-FILE_KINDS = ("parquet", "json", "csv", "delta")
+FILE_KINDS = ("parquet", "json", "csv", "orc", "delta")
 KINDS = (*FILE_KINDS, "topic")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*", re.DOTALL)
 _SINCE = (
     "bad_timestamps", "compression", "file_size", "schema_registry", "schema_context", "value_schema", "key_schema",
     "schema_json", "dead_letter", "timezone",
 )  # fmt: skip
 """Options that plans of earlier releases don't have: plans without them go on."""
-_OF_THE_RUN = ("continue_",)
+_OF_THE_RUN = ("continue_", "single_writer")
 """Options that say nothing about the output."""
 
 _OF_COLUMNS = (
@@ -57,7 +59,10 @@ class ReplayRequest:
     topics: Annotated[Sequence[str], Argument("The topics to replay.", metavar="TOPIC...")] = ()
     to: Annotated[
         str | None,
-        Option("Where to write: parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME.", metavar="KIND:WHERE"),
+        Option(
+            "Where to write: parquet:DIR, json:DIR, csv:DIR, orc:DIR, delta:DIR or topic:NAME; DIR may be a URL.",
+            metavar="KIND:WHERE",
+        ),
     ] = None
     source: str = ""
     from_: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "beginning"
@@ -66,17 +71,26 @@ class ReplayRequest:
     latest_per_key: Annotated[bool, Option("Only the last record of each key, as compaction would leave it.")] = False
     partition_by: Annotated[
         Sequence[str],
-        Option("Write folders: by day, hour, COLUMN, date(timestamp) or NAME=COLUMN; may be repeated.", metavar="WHAT"),
+        Option(
+            "Write folders: by day, hour, COLUMN, date(timestamp), value.FIELD or NAME=EXPRESSION; may be repeated.",
+            metavar="WHAT",
+        ),
     ] = ()
     compression: Annotated[
         str,
-        Option("How Parquet files are compressed: zstd, snappy, gzip, lz4 or none. Default: zstd.", metavar="CODEC"),
+        Option(
+            "How files are compressed: zstd, snappy, gzip, lz4 or none. Default: zstd; none for json and csv.",
+            metavar="CODEC",
+        ),
     ] = ""
     file_size: Annotated[
         str, Option("About how large a file may become, as 256M. Default: one file a task.", metavar="BYTES")
     ] = ""
     continue_: Annotated[
         bool, Option("When the replay that is there is done, replay what came since to the same place.")
+    ] = False
+    single_writer: Annotated[
+        bool, Option("Write to a store that can't keep two replays apart: no other one runs there.")
     ] = False
     columns: Annotated[str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")] = ""
     key_format: Annotated[
@@ -190,6 +204,16 @@ class ReplayRequest:
     def is_of_times(self) -> bool:
         return any(one.is_of_time for one in self.partitions)
 
+    @property
+    def is_url(self) -> bool:
+        return _URL.fullmatch(self.where) is not None
+
+    @property
+    def by_spark(self) -> bool:
+        """Whether Spark's writer does it: all but records as they are, as Parquet in folders that every node sees."""
+        is_own = self.kind in ("parquet", "delta") and not (self.is_url or self.decodes or self.transform)
+        return self.kind != "topic" and not (is_own and all(one.is_simple for one in self.partitions))
+
     def to_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         fields["partition_by"] = ",".join(map(str, self.partitions))
@@ -204,10 +228,10 @@ class ReplayRequest:
         if self.kind not in KINDS or not self.where:
             expected = f"{', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
             raise UsageError(f"--to {self.to}: expected {expected}" if self.to else f"name a target: --to {expected}")
-        if "://" in self.where:
-            raise UsageError(f"--to {self.to}: expected a folder that every node sees, not a URL")
-        if self.compression not in ("", "none") and self.kind in ("json", "csv"):
-            raise UsageError(f"--compression {self.compression}: {self.kind} files are not compressed")
+        if self.kind == "delta" and self.is_url:
+            raise UsageError(f"--to {self.to}: Delta tables are written to folders that every node sees, not to URLs")
+        if self.compression == "zstd" and self.kind in ("json", "csv"):
+            raise UsageError(f"--compression zstd: {self.kind} files can be compressed with gzip, snappy or lz4")
         for side in ("key", "value"):
             self.formats.find(side)
         if self.decodes:
@@ -233,6 +257,7 @@ RULES = (
     excludes("kind=topic", "partition_by columns schema transform key_format=base64 value_format=base64 compression "
              "file_size decodes", "a topic gets records as they are: no columns, formats or --transform"),
     excludes("continue_", "latest_per_key", "--latest-per-key is of the whole topic: not with --continue"),
+    needs("single_writer", "is_url", "--single-writer is of stores: a folder that every node sees has a lock"),
 )  # fmt: skip
 
 

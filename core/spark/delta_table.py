@@ -124,7 +124,7 @@ def commit_delta_table(
                 partition_values=values,
                 modification_time=int(status.st_mtime * 1000),
                 data_change=True,
-                stats=json.dumps({"numRecords": file.rows}),
+                stats=json.dumps({"numRecords": file.rows if file.rows >= 0 else pq.read_metadata(path).num_rows}),
             )
         )
     properties = CommitProperties(app_transactions=[Transaction(plan_id, _VERSION)])

@@ -4,13 +4,14 @@ day, hour            of the column timestamp: day=2013-01-15, hour=2013-01-15-09
                      is one
 date(timestamp)      the day again: date=2013-01-15
 COLUMN               the column
-NAME=COLUMN          the column, or one of the above, in folders NAME=..
+value.country        a field of the values: country=..
+NAME=EXPRESSION      one of the above in folders NAME=.., or whatever Spark computes of the columns
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from core.common.errors import UsageError
@@ -18,16 +19,21 @@ from core.common.errors import UsageError
 DATE = "date(timestamp)"
 
 _NAME = r"(\w+|`[^`]+`)"
-_ONE = re.compile(rf"\s*(?:{_NAME}\s*=)?\s*(?:(?i:(date)\(\s*timestamp\s*\))|{_NAME})\s*")
-_COMMA = re.compile(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)")
-"""A comma that is not in the quotes of a name."""
+_ONE = re.compile(rf"(?:{_NAME}\s*=(?!=))?\s*(?:(?i:(date)\(\s*timestamp\s*\))|{_NAME}|(.+))", re.DOTALL)
+_FIELD = re.compile(rf"value(?:\.{_NAME})+")
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|.""", re.DOTALL)
 
 
 class Partition(NamedTuple):
-    """`name`: of the folders' column. `expression`: day, hour, DATE or a column."""
+    """`name`: of the folders' column. `expression`: day, hour, DATE, a column, or an expression in Spark's words."""
 
     name: str
     expression: str
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the own writer computes it, if it is of a record's columns."""
+        return self.expression == DATE or re.fullmatch(_NAME, self.expression) is not None
 
     @property
     def is_of_time(self) -> bool:
@@ -45,7 +51,7 @@ class Partition(NamedTuple):
 
 def parse_partitions(texts: Iterable[str]) -> tuple[Partition, ...]:
     """Reads the option, given several times or with commas. Raises UsageError."""
-    found = tuple(_parse(text.strip()) for given in texts if given for text in _COMMA.split(given))
+    found = tuple(_parse(text.strip()) for given in texts if given for text in _at_commas(given))
     names = [partition.name.lower() for partition in found]
     for number, partition in enumerate(found):
         if partition.name.lower() in names[:number]:
@@ -55,14 +61,33 @@ def parse_partitions(texts: Iterable[str]) -> tuple[Partition, ...]:
 
 def _parse(text: str) -> Partition:
     match = _ONE.fullmatch(text)
-    if match is None:
+    name, date, column = (part and part.strip("`") for part in match.groups()[:3]) if match else ("",) * 3
+    if date:
+        return Partition(name or "date", DATE)
+    if column:
+        return Partition(name or column, _quoted(column))
+    if match and (field := _FIELD.fullmatch(match[4])):
+        name = name or field[1].strip("`")
+    if not (match and name):
         raise UsageError(
-            f"--partition-by {text}: expected day, hour, COLUMN, date(timestamp) or NAME=COLUMN",
-            hint="--transform may add a column to name folders by",
+            f"--partition-by {text}: expected day, hour, COLUMN, date(timestamp), value.FIELD or NAME=EXPRESSION",
+            hint="NAME is what the folders are called",
         )
-    name, date, column = (part and part.strip("`") for part in match.groups())
-    return Partition(name or "date", DATE) if date else Partition(name or column, _quoted(column))
+    return Partition(name, match[4])
 
 
 def _quoted(name: str) -> str:
     return name if name.isidentifier() else f"`{name}`"
+
+
+def _at_commas(text: str) -> Iterator[str]:
+    """Yields the parts between commas that are in no brackets and no quotes."""
+    part, depth = "", 0
+    for piece in _TOKEN.findall(text):
+        depth += (piece in "([") - (piece in ")]")
+        if piece == "," and depth == 0:
+            yield part
+            part = ""
+        else:
+            part += piece
+    yield part

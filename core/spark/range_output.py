@@ -6,8 +6,8 @@
 
 Files are written in the folder of the lock's owner (replay_lock.py), brought to the disk and renamed; then the receipt
 is, and with it the unit is done. If several attempts write a unit, all files come from one of them: `<unit>.chosen`
-names it, and a later attempt renames that attempt's files to their places, too. If a whole job is one unit, each task
-leaves a part of the receipt there (`<task>.part`). Written again from the same records, a file has the same bytes.
+names it, and a later attempt renames that attempt's files to their places, too. Written again from
+the same records, a file has the same bytes.
 
 A unit has several files of a folder, `<unit>-1.parquet` and so on, where a file would become larger than is wanted, or
 where rows came for more folders than one unit may have files open: then all of them are ended.
@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +34,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError, UsageError
@@ -44,23 +42,30 @@ from core.common.out_file import open_sink
 from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
 from core.spark.replay_lock import STATE, Claim
-from core.spark.time_texts import are_four_digit_years, few_time_texts, time_texts
+from core.spark.time_texts import few_time_texts
 
 T = TypeVar("T")
 
 
 def read_state(path: Path, parse: Callable[[Any], T], hint: str | None = None) -> T | None:
-    """Returns what `parse` makes of the file's JSON, or None if there is no file. Raises AccessError, with `hint`, if
-    the file can't be read or `parse` refuses it.
+    """Returns what `parse_state` makes of the file, or None if there is no file. Raises AccessError if it can't be
+    read, too.
     """
     try:
-        return parse(json.loads(path.read_bytes()))
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise access_error(error, path, "read") from error
+    return parse_state(content, str(path), parse, hint)
+
+
+def parse_state(content: bytes, path: str, parse: Callable[[Any], T], hint: str | None = None) -> T:
+    """Returns what `parse` makes of JSON. Raises AccessError, with `hint`, if `parse` refuses it."""
+    try:
+        return parse(json.loads(content))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise AccessError(f"{path} is damaged: {type(error).__name__}: {error}", where=str(path), hint=hint) from error
+        raise AccessError(f"{path} is damaged: {type(error).__name__}: {error}", where=path, hint=hint) from error
 
 
 _RECEIPTS = "receipts"
@@ -98,28 +103,33 @@ class OutputFormat:
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
     """`name`: its path in the output folder. `digest`: SHA-256, in hex. `size_bytes`: -1 if the receipt does not say,
-    as older ones do not.
+    as older ones do not. Of a file by Spark's writer -1 and "" stand for its rows and digest, and `source` is where it
+    was before.
     """
 
     name: str
     rows: int
     digest: str
     size_bytes: int = field(default=-1, compare=False)
+    source: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "rows": self.rows, "bytes": self.size_bytes, "sha256": self.digest}
+        proof = {"rows": self.rows, "bytes": self.size_bytes, "sha256": self.digest}
+        return {"name": self.name, **({"bytes": self.size_bytes, "from": self.source} if self.source else proof)}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> WrittenFile:
         """Raises KeyError, and ValueError for a field of another type."""
-        named = {"name": fields["name"], "rows": fields["rows"], "digest": fields["sha256"]}
-        return msgspec.convert({**named, "size_bytes": fields.get("bytes", -1)}, cls)
+        proof = {"rows": -1, "digest": ""} if "from" in fields else {"rows": fields["rows"], "digest": fields["sha256"]}
+        size_bytes, source = fields.get("bytes", -1), fields.get("from", "")
+        return msgspec.convert({"name": fields["name"], **proof, "size_bytes": size_bytes, "source": source}, cls)
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """`records`: how many were read of the log. `gaps`: (start, end, reason, evidence) of offsets without a record.
-    `left_out`: descriptions of the range's records that the log has lost.
+    `left_out`: descriptions of the range's records that the log has lost. `rows` and `digest` of a round of Spark's
+    writer: of all its files together.
     """
 
     unit: str
@@ -127,9 +137,16 @@ class Receipt:
     records: int
     gaps: tuple[tuple[int, int, str, str], ...] = ()
     left_out: tuple[str, ...] = ()
+    rows: int = -1
+    digest: str = ""
+
+    @property
+    def row_count(self) -> int:
+        return self.rows if self.digest else sum(file.rows for file in self.files)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"files": [file.to_json() for file in self.files], "gaps": [list(g) for g in self.gaps]}
+        fields = asdict(self) | {"files": [file.to_json() for file in self.files], "gaps": [list(g) for g in self.gaps]}
+        return fields if self.digest else {name: fields[name] for name in fields if name not in ("rows", "digest")}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Receipt:
@@ -182,20 +199,6 @@ def read_receipt(directory: Path, unit: str) -> Receipt | None:
     return read_state(receipt_path(directory, unit), Receipt.from_json, hint)
 
 
-def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:
-    """Notes what one task wrote of a job that is one unit. Raises what `Claim.place` raises."""
-    content = json.dumps({"files": [file.to_json() for file in files]}).encode()
-    claim.write(claim.beside(f"{unit}.part"), content)
-
-
-def read_parts(claim: Claim, prefix: str) -> tuple[WrittenFile, ...]:
-    """Reads the notes of all tasks of a job that is one unit, of the plan with this prefix, for this owner of the
-    folder.
-    """
-    parts = [json.loads(path.read_bytes()) for path in sorted(claim.folder.glob(f"{prefix}part-*.part"))]
-    return tuple(WrittenFile.from_json(fields) for part in parts for fields in part["files"])
-
-
 # --- files
 
 
@@ -244,7 +247,7 @@ class _Output:
             path = self._claim.temporary(self._unit)
             sink = open_sink(self._claim.filesystem, path)
             try:
-                writer = _WRITERS[self._format.kind](sink, self._schema, self._format.compression)
+                writer = _File(sink, self._schema, self._format.compression)
             except BaseException:
                 sink.close()
                 raise
@@ -388,7 +391,7 @@ def written_schema(format_: OutputFormat, schema: Any) -> Any:
     is ignored, or one with the name of the folders' column; and if no column is left.
     """
     in_folders = {one.name for one in format_.partition_by if one.name == one.column and one.name in schema.names}
-    _ensure_distinct([*schema.names, *(one.name for one in format_.partition_by if one.name not in in_folders)])
+    ensure_distinct([*schema.names, *(one.name for one in format_.partition_by if one.name not in in_folders)])
     if schema.names and in_folders.issuperset(schema.names):
         raise UsageError(f"--partition-by {', '.join(map(str, format_.partition_by))}: the files would have no column")
     fields = []
@@ -398,13 +401,11 @@ def written_schema(format_: OutputFormat, schema: Any) -> Any:
         kind = column.type
         if pa.types.is_binary(kind) and _bytes_format(format_, column.name) != "binary":
             kind = pa.string()
-        if format_.kind == "csv" and pa.types.is_nested(kind):
-            kind = pa.string()
         fields.append(pa.field(column.name, kind, column.nullable))
     return pa.schema(fields)
 
 
-def _ensure_distinct(names: Sequence[str]) -> None:
+def ensure_distinct(names: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in seen:
@@ -416,8 +417,7 @@ def _ensure_distinct(names: Sequence[str]) -> None:
 
 
 def _bytes_format(format_: OutputFormat, name: str) -> str:
-    chosen = {"key": format_.key_format, "value": format_.value_format}.get(name, "binary")
-    return "string" if chosen == "binary" and format_.kind != "parquet" else chosen
+    return {"key": format_.key_format, "value": format_.value_format}.get(name, "binary")
 
 
 def to_written(format_: OutputFormat, batch: Any, schema: Any) -> Any:
@@ -427,8 +427,6 @@ def to_written(format_: OutputFormat, batch: Any, schema: Any) -> Any:
         column = batch.column(name)
         if pa.types.is_binary(column.type) and pa.types.is_string(kind):
             column = _to_text(column, _bytes_format(format_, name), name, batch)
-        elif pa.types.is_nested(column.type) and pa.types.is_string(kind):
-            column = pa.array([None if v is None else json.dumps(v, default=_plain) for v in column.to_pylist()])
         columns.append(column.cast(kind))
     return pa.record_batch(columns, schema=schema)
 
@@ -458,11 +456,11 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-# --- the kinds of files
+# --- a file
 
 
-class _ParquetFile:
-    """`close` ends the file, and closes it also if that fails; it may be called again. So of the other kinds."""
+class _File:
+    """`close` ends the file, and closes it also if that fails; it may be called again."""
 
     def __init__(self, file: BufferedWriter, schema: Any, compression: str) -> None:
         self._file = file
@@ -472,83 +470,6 @@ class _ParquetFile:
         self._writer.write_batch(batch)
 
     def close(self) -> None:
-        _end(self._writer, self._file)
-
-
-def _end(writer: Any, file: BufferedWriter) -> None:
-    if not file.closed:
-        with file:
-            writer.close()
-
-
-class _CsvFile:
-    """Writes as Arrow does, but for times whose years have more than four digits: it would write other years."""
-
-    def __init__(self, file: BufferedWriter, schema: Any, _: str) -> None:
-        self._file = file
-        self._writer = pa_csv.CSVWriter(self._file, schema)
-
-    def write(self, batch: Any) -> None:
-        times = [pa.types.is_timestamp(column.type) for column in batch.columns]
-        if all(are_four_digit_years(c) for c, is_time in zip(batch.columns, times, strict=True) if is_time):
-            self._writer.write_batch(batch)
-            return
-        columns = [self._texts(c) if is_time else c for c, is_time in zip(batch.columns, times, strict=True)]
-        lines = pa.BufferOutputStream()
-        without_header = pa_csv.WriteOptions(include_header=False)
-        pa_csv.write_csv(pa.record_batch(columns, batch.schema.names), lines, without_header)
-        self._file.write(lines.getvalue())
-
-    def _texts(self, times: Any) -> Any:
-        zone = "Z" if times.type.tz else ""
-        texts = (None if text is None else text.replace("T", " ") + zone for text in time_texts(times))
-        return pa.array(texts, pa.string())
-
-    def close(self) -> None:
-        _end(self._writer, self._file)
-
-
-class _JsonFile:
-    """Writes a line for each record; times as Spark writes them."""
-
-    def __init__(self, file: BufferedWriter, schema: Any, _: str) -> None:
-        self._file = file
-        self._names: Sequence[str] = schema.names
-
-    def write(self, batch: Any) -> None:
-        encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
-        rows = zip(*map(self._values, self._names, batch.columns), strict=True)
-        self._file.write("".join(f"{encode(dict(zip(self._names, row, strict=True)))}\n" for row in rows).encode())
-
-    def _values(self, name: str, column: Any) -> list[Any]:
-        """Returns the values; raises PlogError for a nested time that Python can't represent."""
-        if pa.types.is_timestamp(column.type):
-            zone = "Z" if column.type.tz else ""
-            return [None if text is None else text + zone for text in time_texts(column, "ms")]
-        try:
-            values: list[Any] = column.to_pylist()
-        except (OverflowError, ValueError) as error:
-            raise PlogError(
-                f"column {name}: a time in it can't be written as JSON: {error}", hint="--to parquet:DIR holds it"
-            ) from None
-        return values
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        time = value.astimezone(UTC) if value.tzinfo else value
-        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(value, bytes):
-        return value.decode() if _is_text(value) else {"base64": base64.b64encode(value).decode()}
-    return str(value)
-
-
-_File = _ParquetFile | _CsvFile | _JsonFile
-_WRITERS: dict[str, type[_File]] = {
-    "parquet": _ParquetFile,
-    "csv": _CsvFile,
-    "json": _JsonFile,
-}
+        if not self._file.closed:
+            with self._file:
+                self._writer.close()

@@ -7,9 +7,9 @@
     DIR/_plog/manifest.json  all files with their rows and SHA-256, and all gaps; written last: the replay is done then
     DIR/_plog/manifests/..   of an output that grows: <n>.json is the manifest of its n-th plan, if a later one follows
 
-A unit is a range; of a job that shuffles records between tasks, everything is one. A rerun does the units that have no
-receipt and touches nothing else; a third run does nothing. Readers of the output trust the manifest. Code that writes
-holds the lock; reading, planning and the proof take none.
+Here are records as they are, as Parquet; lake_replay.py has all else. A unit is a range. A rerun does the units that
+have no receipt and touches nothing else; a third run does nothing. Readers of the output trust the manifest. Code that
+writes holds the lock; reading, planning and the proof take none.
 
 A replay that is done goes on in three steps: its manifest is copied to manifests/, the next plan takes the place of its
 plan, and when that is done, the next manifest takes the place of the manifest. So a manifest with the id of another
@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -39,67 +39,87 @@ from core.forensics.gap_ledger import LOSING_REASONS, GapLedger
 from core.forensics.missing_offsets import offsets_are
 from core.forensics.partition_reader import PartitionReader
 from core.spark.group_commit import CommitNote, Notes
+from core.spark.lake_folder import LakeFolder, PlainFolder
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_columns
 from core.spark.range_output import (
     Receipt,
     WrittenFile,
     claim_unshared,
     make_state,
+    parse_state,
     read_receipt,
-    read_state,
     receipt_path,
     write_files,
     write_receipt,
 )
 from core.spark.record_schema import schema_of, to_arrow
-from core.spark.replay_lock import STATE, Claim, LockOwner, ReplayLock
+from core.spark.replay_lock import STATE, Claim, LockOwner, ReplayLock, encode
 from core.spark.replay_plan import ReplayPlan
 
 WHOLE = "all"
-"""The unit of a job that shuffles, after the plan's prefix."""
-
 _EMPTY = "part-00000"
-"""The file of a replay of nothing, after the plan's prefix."""
+"""The unit and the file of a replay of nothing; earlier releases had one unit of jobs that shuffle, too."""
 
-_MANIFEST = "manifest.json"
+T = TypeVar("T")
+
+MANIFEST = "manifest.json"
 _MANIFESTS = "manifests"
-_OF_MANIFEST = ("files", "records", "gaps", "left_out")
+_OF_MANIFEST = ("files", "records", "gaps", "left_out", "proof")
 """Fields that a manifest has beside the plan's."""
 
+_DELTA = "_delta_log"
 _NUMBER = re.compile(r"-[1-9]\d{0,8}$")
 """What tells a unit's later files of one folder from its first."""
-
-_DELTA = "_delta_log"
 
 Gaps = tuple[tuple[int, int, str, str], ...]
 """The gaps of a `Receipt`."""
 
 
-class Replay:
-    """One output folder; owned by one task."""
+@dataclass(frozen=True, slots=True)
+class RoundProof:
+    """What a manifest says of a round of Spark's writer: how many of its files are the round's, their rows, and a
+    digest of the rows that does not depend on their order.
+    """
 
-    def __init__(self, directory: Path, *, takes_table: bool = False) -> None:
+    unit: str
+    files: int
+    rows: int
+    digest: str
+
+
+class ReplayState:
+    """What every replay into files keeps in `_plog`, whoever writes them. Raises what the folder raises."""
+
+    def __init__(self, folder: LakeFolder, *, takes_table: bool = False) -> None:
         """`takes_table`: the folder may be a Delta table that others made."""
-        self.directory = directory
         self._takes_table = takes_table
-        self._state = directory / STATE
-        self.lock = ReplayLock(directory)
+        self.folder = folder
+        self.where = folder.where
 
-    # --- the lock
+    def units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
+        """Returns the ranges of each unit; a receipt is of one unit."""
+        raise NotImplementedError
 
-    @contextlib.contextmanager
-    def locked(self, *, take_over: bool = False) -> Iterator[LockOwner | None]:
-        """Locks the folder for writing; returns the former owner. Raises what `ReplayLock.acquire` raises."""
-        former = self.lock.acquire(take_over=take_over)
-        try:
-            yield former
-        finally:
-            self.lock.release()
+    def receipts(self, plan: ReplayPlan) -> list[Receipt]:
+        """Returns the receipts of the units that are done."""
+        raise NotImplementedError
 
-    @property
-    def claim(self) -> Claim:
-        """Returns the claim; raises AccessError outside of `locked`."""
-        return self.lock.claim
+    def ensure_held(self) -> None:
+        """Raises DirectoryLockedError if another has the folder now."""
+        raise NotImplementedError
+
+    def clear(self, plan: ReplayPlan) -> None:
+        """Removes what interrupted tasks and drivers left."""
+        raise NotImplementedError
+
+    # --- state files
+
+    def _read(self, name: str, parse: Callable[[Any], T], hint: str | None = None) -> T | None:
+        content = self.folder.read(f"{STATE}/{name}")
+        return None if content is None else parse_state(content, f"{self.where}/{STATE}/{name}", parse, hint)
+
+    def _write(self, name: str, fields: dict[str, Any]) -> None:
+        raise NotImplementedError
 
     # --- the plan
 
@@ -107,7 +127,7 @@ class Replay:
     def plan(self) -> ReplayPlan | None:
         """Reads the frozen plan, or returns None."""
         hint = "replay to a new folder: without the plan it is not known what is in this one"
-        return read_state(self._state / "plan.json", ReplayPlan.from_json, hint)
+        return self._read("plan.json", ReplayPlan.from_json, hint)
 
     def find_plan(self, request: Mapping[str, Any]) -> ReplayPlan | None:
         """Reads the plan that was written here before; returns None if the folder is free for one. Raises PlogError if
@@ -115,12 +135,16 @@ class Replay:
         """
         frozen = self.plan
         if frozen is None:
-            self._ensure_empty()
+            strangers = [name for name in self.folder.names() or () if name != STATE]
+            if strangers and not (self._takes_table and self._is_table):
+                raise PlogError(
+                    f"{self.where} is not empty: {strangers[0]} is in it, and no replay", hint="replay to a new folder"
+                )
             return None
         differing = sorted(k for k in {**request, **frozen.request} if request.get(k) != frozen.request.get(k))
         if differing:
             raise PlogError(
-                f"{self.directory} holds another replay, of another {', '.join(differing)}",
+                f"{self.where} holds another replay, of another {', '.join(differing)}",
                 hint="replay to a new folder, or repeat the first command",
             )
         return frozen
@@ -131,185 +155,131 @@ class Replay:
         if frozen is not None:
             return frozen
         plan = make_plan()
-        try:
-            make_state(self.directory)
-        except OSError as error:
-            raise access_error(error, self.directory, "write") from error
         self._write("plan.json", plan.to_json())
         return plan
 
-    def _ensure_empty(self) -> None:
-        if self._takes_table and self._is_table:
-            return
-        try:
-            strangers = sorted(path.name for path in self.directory.iterdir() if path.name != STATE)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise access_error(error, self.directory, "write") from error
-        if strangers:
-            raise PlogError(
-                f"{self.directory} is not empty: {strangers[0]} is in it, and no replay", hint="replay to a new folder"
-            )
-
     def go_on(self, following: ReplayPlan) -> None:
         """Freezes the plan that follows the one that is done. A run that finds only a part of this done does it again,
-        or finds the following plan. Raises what `manifest` raises, and as `Claim.write`.
+        or finds the following plan. Raises what `manifest` and the folder raise.
         """
         finished = self.manifest()
-        self.claim.filesystem.make_directory(self._state / _MANIFESTS)
-        self.claim.filesystem.sync_directory(self._state)
         self._write(f"{_MANIFESTS}/{finished.get('number', 1)}.json", finished)
         self._write("plan.json", following.to_json())
 
-    def withdraw(self, plan: ReplayPlan) -> None:
-        """Removes the frozen plan, before any of its files was written, because the request can't be carried out. When
-        the lock is released, the folder is as it was before.
-        """
-        if self.receipts(plan) or self.is_done or plan.number > 1:
-            return
-        filesystem = self.claim.filesystem
-        filesystem.unlink(self._state / "plan.json")
-        with contextlib.suppress(OSError):  # something else is in it
-            filesystem.remove_directory(receipt_path(self.directory, WHOLE).parent)
-            self.lock.leave_nothing()
+    @property
+    def _is_table(self) -> bool:
+        return self.folder.names(_DELTA) is not None
 
-    # --- the work
+    # --- how far it is
 
     @property
     def is_done(self) -> bool:
-        if not (self._state / _MANIFEST).exists():
+        if self.folder.read(f"{STATE}/{MANIFEST}") is None:
             return False
         plan = self.plan
         return plan is None or plan.number == 1 or self._find_manifest() is not None
 
+    def missing_units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
+        """Returns the units that have no receipt yet."""
+        done = {name.removesuffix(".json") for name in self.folder.names(f"{STATE}/receipts") or ()}
+        if plan.prefix + WHOLE in done:
+            return {}
+        return {unit: ranges for unit, ranges in self.units(plan).items() if unit not in done}
+
     def missing(self, plan: ReplayPlan) -> list[OffsetRange]:
-        """Returns the ranges that have no receipt yet."""
-        if receipt_path(self.directory, plan.prefix + WHOLE).exists():
-            return []
-        return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
+        """Returns the ranges that are in no receipt yet."""
+        return [range_ for ranges in self.missing_units(plan).values() for range_ in ranges]
+
+    def ranges_of(self, plan: ReplayPlan, units: Iterable[str]) -> list[OffsetRange]:
+        """Returns the ranges of units that have receipts."""
+        known = {plan.prefix + WHOLE: plan.ranges, **self.units(plan)}
+        return [range_ for unit in units for range_ in known[unit]]
 
     def find_lost_files(self, plan: ReplayPlan) -> dict[str, list[str]]:
         """Finds, by unit, files that the receipts name and that are no longer in the folder. Raises PlogError for a
         file with another size: a replay does not replace a file that was changed.
         """
+        receipts = self.receipts(plan)
+        sizes = self.folder.sizes() if receipts else {}
         lost: dict[str, list[str]] = {}
-        for receipt in self.receipts(plan):
+        for receipt in receipts:
             for file in receipt.files:
-                try:
-                    size_bytes = (self.directory / file.name).stat().st_size
-                except FileNotFoundError:
+                size_bytes = sizes.get(file.name)
+                if size_bytes is None:
                     lost.setdefault(receipt.unit, []).append(file.name)
-                    continue
-                except OSError as error:
-                    raise access_error(error, self.directory / file.name, "read") from error
-                if size_bytes != file.size_bytes >= 0:
+                elif size_bytes != file.size_bytes >= 0:
                     raise PlogError(
-                        f"{self.directory / file.name} has {size_bytes} bytes and was written with "
-                        f"{file.size_bytes}: it was changed since",
+                        f"{self.where}/{file.name} has {size_bytes} bytes and was written with {file.size_bytes}: it "
+                        "was changed since",
                         hint="move it out of the folder, and the same command writes it again",
                     )
         return lost
 
-    def ranges_of(self, plan: ReplayPlan, units: Iterable[str]) -> list[OffsetRange]:
-        wanted = set(units)
-        return [range_ for range_ in plan.ranges if range_.name in wanted or plan.prefix + WHOLE in wanted]
+    def files(self, plan: ReplayPlan) -> list[WrittenFile]:
+        """Returns all files of the replay. Raises PlogError if a unit is missing."""
+        missing = [*self.missing_units(plan)]
+        if missing:
+            raise PlogError(
+                f"{self.where}: {len(missing)} ranges have no receipt, {missing[0]} first",
+                hint="the same command again writes them",
+            )
+        return [file for receipt in self.receipts(plan) for file in receipt.files]
 
-    def reopen(self, units: Iterable[str]) -> None:
-        """Removes these units' receipts, and the manifest: they are written again. Raises as `Claim.take_away`."""
-        self.claim.take_away(self._state / _MANIFEST)
-        for unit in units:
-            self.claim.take_away(receipt_path(self.directory, unit))
+    def totals(self, plan: ReplayPlan) -> tuple[int, int]:
+        """Returns the rows and the files of the units that are done."""
+        receipts = self.receipts(plan)
+        return sum(receipt.row_count for receipt in receipts), sum(len(receipt.files) for receipt in receipts)
 
     def left_out(self, plan: ReplayPlan) -> list[str]:
         """Describes what the log has lost of the units that are done."""
         return list(dict.fromkeys(text for receipt in self.receipts(plan) for text in receipt.left_out))
 
-    def write_nothing(self, plan: ReplayPlan) -> None:
-        """Writes one file without rows, for a plan without ranges: readers find the columns in it, as with Spark's own
-        writer. Partitioned output gets no such file, nor does a table that is there. Raises what `write_files` raises.
-        """
-        if plan.output.partition_by or self._is_table:
-            return
-        make_state(self.directory)
-        files = write_files(self.claim, plan.prefix + _EMPTY, plan.output, [], schema_of(plan.columns))
-        write_receipt(self.claim, Receipt(plan.prefix + WHOLE, files, records=0))
-
-    def clear(self, plan: ReplayPlan) -> None:
-        """Removes what interrupted tasks left: files of units without a receipt, and temporary files. Raises what
-        `Claim.take_away` raises, and AccessError outside of `locked`.
-        """
-        claim = self.claim
-        for name in filter(_names_of(plan), self._files_without_receipt(plan)):
-            claim.take_away(self.directory / name)
-        for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:  # left by a plog that had no lock yet
-            claim.take_away(path)
-
     def unknown_files(self, plan: ReplayPlan) -> list[str]:
-        """Returns the names of files in the folder that no receipt names, and no task of the plan or of an earlier one
-        wrote. Of a Delta table its own log says which files are its: they may be anyone's.
+        """Returns the names of files that readers see, and neither a receipt nor an earlier manifest names. Of a Delta
+        table its own log says which files are its: they may be anyone's.
         """
         if self._is_table:
             return []
-        is_ours = _names_of(plan)
         earlier = {file["name"] for manifest in self.earlier_manifests(plan) for file in manifest["files"]}
-        return [name for name in self._files_without_receipt(plan) if not is_ours(name) and name not in earlier]
-
-    @property
-    def _is_table(self) -> bool:
-        return (self.directory / _DELTA).is_dir()
+        return [name for name in self._files_without_receipt(plan) if name not in earlier]
 
     def _files_without_receipt(self, plan: ReplayPlan) -> list[str]:
         known = {file.name for receipt in self.receipts(plan) for file in receipt.files}
-        names = (path.relative_to(self.directory) for path in sorted(self.directory.rglob("*")) if not path.is_dir())
-        return [str(name) for name in names if str(name) not in known and name.parts[0] not in (STATE, _DELTA)]
-
-    def receipts(self, plan: ReplayPlan) -> list[Receipt]:
-        """Returns the receipts of the units that are done."""
-        units = (plan.prefix + WHOLE, *(range_.name for range_ in plan.ranges))
-        found = (read_receipt(self.directory, unit) for unit in units)
-        return [receipt for receipt in found if receipt is not None]
-
-    def files(self, plan: ReplayPlan) -> list[WrittenFile]:
-        """Returns all files of the replay. Raises PlogError if a unit is missing."""
-        missing = self.missing(plan)
-        if missing:
-            raise PlogError(
-                f"{self.directory}: {len(missing)} ranges have no receipt, {missing[0].name} first",
-                hint="the same command again writes them",
-            )
-        return [file for receipt in self.receipts(plan) for file in receipt.files]
+        return sorted(n for n in self.folder.sizes() if n not in known and not any(p[0] in "_." for p in n.split("/")))
 
     def commit(self, plan: ReplayPlan) -> None:
-        """Removes what killed tasks left; the manifest ends the replay. Raises PlogError if a unit is missing."""
+        """Removes what is of no receipt; the manifest ends the replay. Raises PlogError if a unit is missing, or one of
+        its files.
+        """
         self.clear(plan)
         files, receipts = self.files(plan), self.receipts(plan)
+        for unit, names in {} if self._is_table else self.find_lost_files(plan).items():
+            raise PlogError(f"{self.where}: {names[0]} of {unit} is gone", hint="the same command again writes it")
         counts = [receipt.records for receipt in receipts]  # -1 where that was not counted: of servers' logs
-        self._write(
-            _MANIFEST,
-            plan.to_json()
-            | {
-                "files": [file.to_json() for file in files],
-                "records": None if any(count < 0 for count in counts) else sum(counts),
-                "gaps": {receipt.unit: receipt.gaps for receipt in receipts if receipt.gaps},
-                "left_out": {receipt.unit: receipt.left_out for receipt in receipts if receipt.left_out},
-            },
-        )
+        fields = {
+            "files": [file.to_json() for file in files],
+            "records": None if any(count < 0 for count in counts) else sum(counts),
+            "gaps": {receipt.unit: receipt.gaps for receipt in receipts if receipt.gaps},
+            "left_out": {receipt.unit: receipt.left_out for receipt in receipts if receipt.left_out},
+        }
+        if plan.rounds:
+            fields["proof"] = [asdict(RoundProof(r.unit, len(r.files), r.rows, r.digest)) for r in receipts]
+        self._write(MANIFEST, plan.to_json() | fields)
 
     def manifest(self) -> dict[str, Any]:
-        """Reads the manifest; raises AccessError if the replay is not done, and what `read_state` raises."""
+        """Reads the manifest; raises AccessError if the replay is not done, and what `parse_state` raises."""
         manifest = self._find_manifest()
         if manifest is None:
             raise AccessError(
-                f"{self.directory} {'holds no finished replay' if self.directory.exists() else 'is not there'}",
-                where=str(self.directory),
+                f"{self.where} {'holds no finished replay' if self.folder.names() is not None else 'is not there'}",
+                where=self.where,
                 hint="run plog spark-replay again: it finishes what is missing",
             )
         return manifest
 
     def _find_manifest(self) -> dict[str, Any] | None:
         """Returns the manifest; None if there is none, or if it is that of the plan before."""
-        manifest = self._read_manifest(_MANIFEST, "remove it, and the replay's command writes it again")
+        manifest = self._read_manifest(MANIFEST, "remove it, and the replay's command writes it again")
         with contextlib.suppress(AccessError):  # a damaged plan says nothing against it
             if manifest is not None and (plan := self.plan) is not None and manifest["id"] != plan.id:
                 return None
@@ -322,7 +292,7 @@ class Replay:
             name = f"{_MANIFESTS}/{number}.json"
             manifest = self._read_manifest(name)
             if manifest is None:
-                raise AccessError(f"{self._state / name} is missing", where=str(self._state / name))
+                raise AccessError(f"{self.where}/{STATE}/{name} is missing", where=self.where)
             found.append(manifest)
         return found
 
@@ -331,10 +301,11 @@ class Replay:
             for file in fields["files"]:
                 WrittenFile.from_json(file)
             msgspec.convert(fields.get("left_out", {}), dict[str, list[str]])
+            msgspec.convert(fields.get("proof", []), list[RoundProof])
             plan_of_manifest(fields)
             return fields
 
-        return read_state(self._state / name, parse, hint)
+        return self._read(name, parse, hint)
 
     # --- groups that its end offsets are committed to
 
@@ -352,7 +323,7 @@ class Replay:
                 for group, notes in groups.items()
             }
 
-        return read_state(self._state / self._groups_name, parse) or {}
+        return self._read(self._groups_name, parse) or {}
 
     @property
     def _groups_name(self) -> str:
@@ -374,6 +345,109 @@ class Replay:
 
     # --- the proof
 
+    def _find_replaced(self) -> Callable[[str], bool]:
+        """Returns a function that tells whether the log of a Delta table has removed a file."""
+        if not self._is_table:
+            return lambda _: False
+        from core.spark.delta_table import active_files, ensure_delta
+
+        ensure_delta()
+        active = active_files(Path(self.where))
+        return lambda name: name not in active
+
+
+class Replay(ReplayState):
+    """One output folder of the own writer; owned by one task."""
+
+    def __init__(self, directory: Path, *, takes_table: bool = False) -> None:
+        super().__init__(PlainFolder(directory), takes_table=takes_table)
+        self.directory = directory
+        self._state = directory / STATE
+        self.lock = ReplayLock(directory)
+
+    def units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
+        """Returns each range; of a plan without ranges one unit."""
+        return {range_.name: (range_,) for range_ in plan.ranges} or {plan.prefix + WHOLE: ()}
+
+    def receipts(self, plan: ReplayPlan) -> list[Receipt]:
+        found = (read_receipt(self.directory, unit) for unit in dict.fromkeys((plan.prefix + WHOLE, *self.units(plan))))
+        return [receipt for receipt in found if receipt is not None]
+
+    def _write(self, name: str, fields: dict[str, Any]) -> None:
+        path = self._state / name
+        try:
+            make_state(self.directory)
+            self.claim.filesystem.make_directory(path.parent)
+            self.claim.write(path, encode(fields))
+        except OSError as error:
+            raise access_error(error, path, "write") from error
+
+    # --- the lock
+
+    @contextlib.contextmanager
+    def locked(self, *, take_over: bool = False) -> Iterator[LockOwner | None]:
+        """Locks the folder for writing; returns the former owner. Raises what `ReplayLock.acquire` raises."""
+        former = self.lock.acquire(take_over=take_over)
+        try:
+            yield former
+        finally:
+            self.lock.release()
+
+    @property
+    def claim(self) -> Claim:
+        """Returns the claim; raises AccessError outside of `locked`."""
+        return self.lock.claim
+
+    def ensure_held(self) -> None:
+        self.claim.ensure_held()
+
+    def withdraw(self, plan: ReplayPlan) -> None:
+        """Removes the frozen plan, before any of its files was written, because the request can't be carried out. When
+        the lock is released, the folder is as it was before.
+        """
+        if self.receipts(plan) or self.is_done or plan.number > 1:
+            return
+        filesystem = self.claim.filesystem
+        filesystem.unlink(self._state / "plan.json")
+        with contextlib.suppress(OSError):  # something else is in it
+            filesystem.remove_directory(receipt_path(self.directory, WHOLE).parent)
+            self.lock.leave_nothing()
+
+    # --- the work
+
+    def reopen(self, units: Iterable[str]) -> None:
+        """Removes these units' receipts, and the manifest: they are written again. Raises as `Claim.take_away`."""
+        self.claim.take_away(self._state / MANIFEST)
+        for unit in units:
+            self.claim.take_away(receipt_path(self.directory, unit))
+
+    def write_nothing(self, plan: ReplayPlan) -> None:
+        """Writes one file without rows, for a plan without ranges: readers find the columns in it, as with Spark's own
+        writer. Partitioned output gets no such file, nor does a table that is there. Raises what `write_files` raises.
+        """
+        make_state(self.directory)
+        files: tuple[WrittenFile, ...] = ()
+        if not (plan.output.partition_by or self._is_table):
+            files = write_files(self.claim, plan.prefix + _EMPTY, plan.output, [], schema_of(plan.columns))
+        write_receipt(self.claim, Receipt(plan.prefix + WHOLE, files, records=0))
+
+    def clear(self, plan: ReplayPlan) -> None:
+        """Removes what interrupted tasks left: files of units without a receipt, and temporary files. Raises what
+        `Claim.take_away` raises, and AccessError outside of `locked`.
+        """
+        claim = self.claim
+        for name in filter(_names_of(plan), self._files_without_receipt(plan)):
+            claim.take_away(self.directory / name)
+        for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:  # left by a plog that had no lock yet
+            claim.take_away(path)
+
+    def unknown_files(self, plan: ReplayPlan) -> list[str]:
+        """Returns the names of files that no receipt names, and no task of the plan wrote."""
+        is_ours = _names_of(plan)
+        return [name for name in super().unknown_files(plan) if not is_ours(name)]
+
+    # --- the proof
+
     def verify(self) -> tuple[list[WrittenFile], list[str]]:
         """Returns the files of all manifests, and the problems: files that are missing, changed or not of the replay. A
         Delta table may have other files, and no longer all of these.
@@ -385,7 +459,7 @@ class Replay:
         problems = []
         for file in promised:
             path = self.directory / file.name
-            if replaced(file):
+            if replaced(file.name):
                 continue
             if not path.exists():
                 problems.append(f"{file.name} is missing")
@@ -399,19 +473,9 @@ class Replay:
                 problems.append(f"{name} is not of this replay")
         return promised, problems
 
-    def _find_replaced(self) -> Callable[[WrittenFile], bool]:
-        """Returns a function that tells whether the log of a Delta table has removed a file."""
-        if not self._is_table:
-            return lambda _: False
-        from core.spark.delta_table import active_files, ensure_delta
-
-        ensure_delta()
-        active = active_files(self.directory)
-        return lambda file: file.name not in active
-
     def compare_with_log(self, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
         """Yields each range, the difference of its files from the log ("" if they are exact), and whether it could be
-        compared. The range is written again elsewhere, and compared. Only for a plan that `is_direct`.
+        compared. The range is written again elsewhere, and compared.
         """
         is_replaced = self._find_replaced()
         for range_ in plan.ranges:
@@ -423,7 +487,7 @@ class Replay:
                     False,
                 )
                 continue
-            if replaced := [file.name for file in receipt.files if is_replaced(file)]:
+            if replaced := [file.name for file in receipt.files if is_replaced(file.name)]:
                 yield range_, f"{replaced[0]} is not in the Delta table any more: others rewrote its rows", False
                 continue
             with tempfile.TemporaryDirectory(prefix="plog-verify-") as temporary:
@@ -436,15 +500,6 @@ class Replay:
                     continue
                 yield range_, _difference(self.directory, receipt, beside, again), True
 
-    # --- state files
-
-    def _write(self, name: str, fields: dict[str, Any]) -> None:
-        path = self._state / name
-        try:
-            self.claim.write(path, json.dumps(fields, indent=1).encode() + b"\n")
-        except OSError as error:
-            raise access_error(error, path, "write") from error
-
 
 def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
     """Makes the plan; raises what `ReplayPlan.from_json` raises."""
@@ -453,19 +508,15 @@ def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
 
 def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
     """Returns a function that tells whether a task of the plan writes a file of this name."""
-    units = {range_.name for range_ in plan.ranges}
+    units = {range_.name for range_ in plan.ranges} or {plan.prefix + _EMPTY}
     depth, ending = len(plan.output.partition_by), plan.output.ending
-    part = re.compile(rf"{plan.prefix}part-\d{{5}}")
-
-    def is_of_unit(name: str) -> bool:
-        return name in units or (not (plan.is_direct and units) and bool(part.fullmatch(name)))
 
     def is_of_plan(name: str) -> bool:
         *folders, file = name.split("/")
         if not file.endswith(ending) or (folders and not (len(folders) == depth and all("=" in f for f in folders))):
             return False
         file = file.removesuffix(ending)
-        return is_of_unit(file) or is_of_unit(_NUMBER.sub("", file))
+        return file in units or _NUMBER.sub("", file) in units
 
     return is_of_plan
 

@@ -1,51 +1,30 @@
-"""The Spark side of a replay: the missing units become tasks, and each task writes its files and its receipt.
+"""The Spark side of a replay: the tasks of the own writer, and the frame that Spark's writer gets.
 
-If records are written as they are, a task reads its range and writes it, and nothing passes through the JVM. If values
-are made into columns, or a function of the user's changes the DataFrame, Spark reads by the plog source, and the tasks
-that come out at the end write. If each of them still has one range, it leaves that range's files; if records were
-shuffled between tasks, the whole job is one unit.
+If records are written as they are, as Parquet, a task reads its range and writes it, and nothing passes through the
+JVM. Else Spark reads by the plog source, and its own writer writes (lake_writer.py).
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from core.common.errors import PlogError, UsageError
 from core.common.user_function import load_function
-from core.spark.decoded_frame import find_malformed, read_records, write_dead_letters
+from core.spark.decoded_frame import read_records
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import (
-    Receipt,
-    ensure_writable,
-    make_state,
-    read_parts,
-    read_receipt,
-    receipt_path,
-    write_receipt,
-)
-from core.spark.replay import WHOLE, Replay, account, write_range
-from core.spark.replay_files import ReplayFiles, save
-from core.spark.replay_lock import Claim
+from core.spark.range_output import Receipt, make_state, read_receipt, receipt_path
+from core.spark.replay import Replay, write_range
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import run_interruptibly
 from core.spark.value_decoding import REASON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-_MOVES = re.compile(r"Exchange|^Coalesce$|^Union$|Limit|CartesianProduct|TakeOrdered")
-_BROADCASTS = ("BroadcastExchange", "BroadcastQueryStage")
-_SOURCE = re.compile(r"BatchScan.*\bplog\b.*")
-"""Names of a plan's nodes."""
 
 
 def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
@@ -58,72 +37,36 @@ def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done:
         return
     directory = replay.claim.directory
     make_state(directory)
+    receipts = receipt_path(directory, todo[0].name).parent
     left = {range_.name for range_ in todo}
 
     def look() -> None:
-        for unit in left & {path.stem for path in receipt_path(directory, WHOLE).parent.glob("*.json")}:
+        for unit in left & {path.stem for path in receipts.glob("*.json")}:
             receipt = read_receipt(directory, unit)
             if receipt is None:
                 continue
             left.discard(unit)
             on_done(receipt)
 
-    def work() -> None:
-        if plan.is_direct:
-            _write_directly(session, replay.claim, plan, todo)
-        else:
-            _write_frame(session, replay, plan, todo)
+    claim = replay.claim
 
-    run_interruptibly(session, work, look)
-
-
-# --- records as they are
-
-
-def _write_directly(session: SparkSession, claim: Claim, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
     def write(ranges: Iterable[OffsetRange]) -> Iterator[int]:
         for range_ in ranges:
             yield write_range(claim, range_, plan).records
 
-    session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
+    def work() -> None:
+        session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
+
+    run_interruptibly(session, work, look)
 
 
-# --- through a DataFrame
-
-
-def _write_frame(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
-    try:
-        _write_tasks(session, replay, plan, todo)
-    except (PySparkException, Py4JError) as error:
-        if "MALFORMED_RECORD_IN_PARSING" in str(error) and (place := find_malformed(session, plan, todo)):
-            raise PlogError(
-                f"{place} does not fit --schema {plan.schema}",
-                hint="another --schema needs a new folder; --transform may parse values in its own way",
-            ) from error
-        raise
-
-
-def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
-    frame = make_frame(session, plan, todo)
-    if not plan.dead_letter and keeps_ranges(frame, len(todo)):
-        save(frame, replay.claim, todo)
-        return
-    save(make_frame(session, plan, plan.ranges), replay.claim, None)
-    found = session.sparkContext.parallelize(plan.ranges, len(plan.ranges)).map(account).collect()
-    counts = [count for count, _, _ in found]
-    records = sum(counts) if all(count >= 0 for count in counts) else -1
-    gaps = tuple(gap for _, of_range, _ in found for gap in of_range)
-    left_out = tuple(dict.fromkeys(text for _, _, of_range in found for text in of_range))
-    left_out += write_dead_letters(session, plan, plan.ranges, "00000")
-    files = read_parts(replay.claim, plan.prefix)
-    write_receipt(replay.claim, Receipt(plan.prefix + WHOLE, files, records, gaps, left_out))
+# --- a DataFrame
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Makes the DataFrame that is written, of the records that decode and fit; raises UsageError if the user's function
     is missing, fails or returns no DataFrame, and if the schema is none.
     """
-    session.dataSource.register(ReplayFiles)
     frame = read_records(session, plan, ranges)
     if plan.dead_letter:
         frame = frame.where(sql.col(REASON).isNull()).drop(REASON)
@@ -142,7 +85,6 @@ def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetR
             raise _transform_failure(plan.transform, error) from error
         if not hasattr(frame, "mapInArrow"):
             raise UsageError(f"--transform {plan.transform} gives {type(frame).__name__}, expected a DataFrame")
-    ensure_writable(plan.output, to_arrow_schema(frame.schema, timezone="UTC"))
     return frame
 
 
@@ -161,35 +103,3 @@ def _explode(frame: DataFrame, who_has: str) -> DataFrame:
     if both:
         raise UsageError(f"{who_has} {', '.join(both)}, and so has the record", hint="--columns leaves columns out")
     return frame.select(*others, "value.*")
-
-
-def keeps_ranges(frame: DataFrame, ranges: int) -> bool:
-    """Says whether each task at the end has the records of one range, in order."""
-    execution = frame._jdf.queryExecution()  # noqa: SLF001 - nothing else says it
-    if not _is_straight(execution.executedPlan()):
-        return False
-    return bool(execution.toRdd().getNumPartitions() == ranges)
-
-
-def _is_straight(node: Any) -> bool:  # py4j's, of a SparkPlan
-    """Says whether records come from the plog source, and from nowhere else, without changing partitions on the way. A
-    broadcast, which goes whole to all tasks, does not count.
-    """
-    name = node.nodeName()
-    if name == "AdaptiveSparkPlan":
-        return _is_straight(node.executedPlan())
-    if _MOVES.search(name):
-        return False
-    children = node.children()
-    children = [children.apply(number) for number in range(children.size())]
-    streamed = [child for child in children if _name_below(child) not in _BROADCASTS]
-    if not children:
-        return bool(_SOURCE.fullmatch(name))
-    return len(streamed) == 1 and _is_straight(streamed[0])
-
-
-def _name_below(node: Any) -> str:
-    """Returns the node's name, or the name of the node whose output it only passes on."""
-    while node.nodeName() == "InputAdapter":
-        node = node.children().apply(0)
-    return str(node.nodeName())

@@ -56,6 +56,16 @@ class LockOwner:
     holds_flock: bool
     is_released: bool = False
 
+    @classmethod
+    def here(cls, *, holds_flock: bool = False) -> LockOwner:
+        """Describes this process."""
+        pid, since = os.getpid(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return cls(socket.gethostname(), pid, process_start(pid), since, holds_flock)
+
+    @property
+    def is_here(self) -> bool:
+        return self.host == socket.gethostname()
+
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}, which began at {self.since}" if self.pid else "an unknown process"
 
@@ -64,6 +74,28 @@ class LockOwner:
 
 
 UNKNOWN_OWNER = LockOwner(host="", pid=0, started=0, since="", holds_flock=False)
+
+
+def locked_by(owner: LockOwner, number: int, where: Path | str, *, lives: bool) -> DirectoryLockedError:
+    """Makes the error of a folder that has an owner, who lives, or may."""
+    hint = "wait for it to end, or stop it: the same command goes on from there"
+    if not lives:
+        hint = "if it is not there any more: the same command with --take-over goes on from there"
+    said = f"{where} is being replayed into by {owner} (lock {number})"
+    return DirectoryLockedError(said, where=str(where), holder=str(owner), hint=hint)
+
+
+def taken_over(owner: LockOwner | None, number: int, where: Path | str) -> DirectoryLockedError:
+    """Makes the error of a folder whose lock of this number is not valid any more; `owner` has it now, if that is
+    known.
+    """
+    holder = "another replay" if owner is None or owner.is_released else str(owner)
+    return DirectoryLockedError(
+        f"{where} was taken over by {holder}: lock {number} is not valid any more",
+        where=str(where),
+        holder=holder,
+        hint="the same command goes on from there, when the other one has ended",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +147,7 @@ class Claim:
         if self.folder.is_dir():
             return
         found = find_lock(self.directory)
-        owner = "another replay" if found is None or found[1].is_released else str(found[1])
-        raise DirectoryLockedError(
-            f"{self.directory} was taken over by {owner}: lock {self.number} is not valid any more",
-            where=str(self.directory),
-            holder=owner,
-            hint="the same command goes on from there, when the other one has ended",
-        )
+        raise taken_over(found and found[1], self.number, self.directory)
 
     @contextlib.contextmanager
     def explaining_loss(self) -> Iterator[None]:
@@ -215,7 +241,7 @@ class ReplayLock:
 
     def _ensure_takeable(self, number: int, owner: LockOwner, *, take_over: bool) -> None:
         path = lock_folder(self._directory, number) / OWNER
-        is_here = owner.host == socket.gethostname()
+        is_here = owner.is_here
         flock = find_flock(path)
         runs = is_here and owner.pid != os.getpid() and is_running(owner.pid, owner.started)
         is_gone = is_here and flock is False and owner.holds_flock and runs is False
@@ -224,15 +250,7 @@ class ReplayLock:
             return
         if not path.parent.is_dir():  # somebody else has taken it over just now, and will be found
             return
-        hint = "wait for it to end, or stop it: the same command goes on from there"
-        if not lives:
-            hint = "if it is not there any more: the same command with --take-over goes on from there"
-        raise DirectoryLockedError(
-            f"{self._directory} is being replayed into by {owner} (lock {number})",
-            where=str(self._directory),
-            holder=str(owner),
-            hint=hint,
-        )
+        raise locked_by(owner, number, self._directory, lives=bool(lives))
 
     def _try_number(self, number: int) -> bool:
         """Returns False if another driver was quicker."""
@@ -283,7 +301,7 @@ class ReplayLock:
             claim.ensure_held()  # a folder that was taken away must not be there again
             self._filesystem.make_directory(following)
             owner = replace(self._owner, is_released=True)
-            self._filesystem.write_atomic(following / OWNER, _encode(owner))
+            self._filesystem.write_atomic(following / OWNER, encode(owner.to_json()))
             self._filesystem.rename(following, lock_folder(self._directory, claim.number + 1))
             remove_folder(claim.folder, self._filesystem)
         except (OSError, DirectoryLockedError):  # it was taken over; or the next owner sees that this one is gone
@@ -309,12 +327,10 @@ class ReplayLock:
 
 def _write_owner(folder: Path, filesystem: FileSystem) -> tuple[File, LockOwner]:
     """Writes this process down as the owner; returns the file, locked while it is open if the file system has locks."""
-    pid = os.getpid()
-    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     file = filesystem.open_append(folder / OWNER)
     try:
-        owner = LockOwner(socket.gethostname(), pid, process_start(pid), since, holds_flock=_flock(file.fd))
-        file.write_at(_encode(owner), 0)
+        owner = LockOwner.here(holds_flock=_flock(file.fd))
+        file.write_at(encode(owner.to_json()), 0)
         file.sync()
     except OSError:
         file.close()
@@ -330,8 +346,9 @@ def _flock(fd: int) -> bool:
     return True
 
 
-def _encode(owner: LockOwner) -> bytes:
-    return json.dumps(owner.to_json()).encode() + b"\n"
+def encode(fields: dict[str, Any]) -> bytes:
+    """Returns what a file of state has."""
+    return json.dumps(fields, indent=1).encode() + b"\n"
 
 
 def find_flock(path: Path) -> bool | None:

@@ -22,7 +22,9 @@ from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
 from core.spark.source import Offsets, ServersSource
 
-_VERSION = 3
+_VERSION = 4
+_WITHOUT_ROUNDS = 3
+"""The version before Spark wrote files: units of its own code for frames, json and csv."""
 _FOLDERS_IN_A_WORD = 2
 """The version whose output has one column of folders at the most, and no word of compression."""
 
@@ -33,7 +35,8 @@ class ReplayPlan:
     changed. `schema`: the columns that values become, in Spark's words: given, or derived when the plan was made;
     `decoding`: a `Decoding` as JSON, {} if keys and values stay bytes; `dead_letter`: where records go that it can't
     decode; `transform`: module:function. `topic_ids` by topic, if they are known. `ends`: (topic, partition, offset)
-    where the next plan begins, of each partition that was there; `number`: which plan it is of an output that grows.
+    where the next plan begins, of each partition that was there; `number`: which plan it is of an output that grows;
+    `rounds`: how many jobs of Spark's writer it takes; 0 for the own writer.
     """
 
     request: dict[str, Any]
@@ -45,14 +48,16 @@ class ReplayPlan:
     decoding: dict[str, Any] = field(default_factory=dict)
     dead_letter: str = ""
     topic_ids: dict[str, str] = field(default_factory=dict)
+    rounds: int = 0
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     ends: tuple[tuple[str, int, int], ...] = ()
     number: int = 1
 
     @property
-    def is_direct(self) -> bool:
-        """Whether tasks write records as they read them."""
-        return not (self.transform or self.decoding or self.schema)
+    def is_of_older_release(self) -> bool:
+        """Whether plog's own code of an older release wrote what Spark's writer writes now."""
+        is_own = self.output.kind == "parquet" and not (self.transform or self.decoding or self.schema)
+        return not (self.rounds or is_own)
 
     @property
     def prefix(self) -> str:
@@ -92,11 +97,10 @@ class ReplayPlan:
         """Raises PlogError for a plan of another version; KeyError, TypeError, ValueError for JSON that is none."""
         given = dict(fields)
         version = given.pop("version")
-        is_own = version == _FOLDERS_IN_A_WORD and not given["schema"] and not given["transform"]
-        if is_own and given["output"]["kind"] == "parquet":
+        if version == _FOLDERS_IN_A_WORD:
             by = given["output"]["partition_by"]
             given["output"] = given["output"] | {"partition_by": parse_partitions([by] if by else [])}
-        elif version != _VERSION:
+        elif version not in (_WITHOUT_ROUNDS, _VERSION):
             raise PlogError(
                 f"the replay's plan is of version {version}, expected {_VERSION}",
                 hint="another release of plog began it: finish it with that one, or replay to a new folder",

@@ -262,9 +262,6 @@ def spark_session(
     what plog's tasks need; `scratch`/spark.log has Spark's messages. Raises PlogError if Spark fails in the block.
     """
     ensure_pyspark()
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     log = scratch / "spark.log"
     session = _start(settings, scratch, log, is_light=is_light)
     server = getattr(session.sparkContext, "_accumulatorServer", None)
@@ -273,11 +270,10 @@ def spark_session(
     if url := session.sparkContext.uiWebUrl:
         tell(f"Spark's UI is at {url}")
     try:
-        if not is_local(settings.master):
-            run_interruptibly(session, partial(ship, session), _tell_of_waiting(log, tell))
-        yield session
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        raise _jvm_failure(session, log) or _failure(error, log) from error
+        with explained(session, log):
+            if not is_local(settings.master):
+                run_interruptibly(session, partial(ship, session), _tell_of_waiting(log, tell))
+            yield session
     except KeyboardInterrupt:
         _stop(session, log)
         process = _jvm_of(session)
@@ -286,6 +282,18 @@ def spark_session(
         raise
     finally:
         _stop(session, log)
+
+
+@contextmanager
+def explained(session: SparkSession, log: Path) -> Iterator[None]:
+    """Raises PlogError if Spark fails in the block."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _jvm_failure(session, log) or _failure(error, log) from error
 
 
 def _start(settings: SparkSettings, scratch: Path, log: Path, *, is_light: bool) -> SparkSession:

@@ -10,10 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-_FIRST_US = -62_167_219_200_000_000
-_END_US = 253_402_300_800_000_000
-"""0000-01-01 and 10000-01-01, in microseconds."""
-
 
 def time_texts(times: Any, unit: str = "us") -> list[str | None]:
     """Writes pyarrow.TimestampArray's times as 2013-01-15T10:00:00.000000, in UTC; `unit` as NumPy's, "D" for days."""
@@ -25,12 +21,6 @@ def few_time_texts(times: Any, unit: str) -> Any:  # pyarrow.StringArray
     found, places = np.unique(_cut(times, unit), return_inverse=True)
     texts = [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(found).tolist()]
     return pa.array(texts, pa.string()).take(pa.array(places))
-
-
-def are_four_digit_years(times: Any) -> bool:
-    """Says whether Arrow writes the times as they are."""
-    numbers = _cut(times, "us").view(np.int64)[~np.asarray(times.is_null())]
-    return not ((numbers < _FIRST_US) | (numbers >= _END_US)).any()
 
 
 def _cut(times: Any, unit: str) -> Any:

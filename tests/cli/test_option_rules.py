@@ -142,6 +142,7 @@ REPLAY = {
     "a topic's records have a timestamp: no --bad-timestamps null": ["--to topic:u --bad-timestamps null"],
     "--latest-per-key is of the whole topic: not with --from-group": ["--to json:d --latest-per-key --from-group g"],
     "--latest-per-key is of the whole topic: not with --continue": ["--to json:d --latest-per-key --continue"],
+    "--single-writer is of stores: a folder that every node sees has a lock": ["--to parquet:d --single-writer"],
     _AS_THEY_ARE: [
         "--to topic:u --partition-by day", "--to topic:u --columns value", "--to topic:u --transform m:f",
         "--to topic:u --schema a --value-format json", "--to topic:u --key-format base64",

@@ -22,15 +22,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from core.common.filesystem import FileSystem
-from core.spark.offset_range import read_range
-from core.spark.range_output import Receipt, write_files, write_receipt
-from core.spark.record_schema import schema_of
-from core.spark.replay import WHOLE, Replay
+from core.spark.lake_replay import LakeReplay
+from core.spark.replay import Replay
 from core.spark.replay_plan import ReplayPlan
 from tests.crash.test_replay_faults import run_here
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import call_plog
 from tests.support.spark.readers import read_by_all
+from tests.unit.spark.test_lake_replay import FakeWriter
 
 pytestmark = pytest.mark.longer
 
@@ -354,28 +353,24 @@ def test_an_empty_first_night(tmp_path: Path) -> None:
     nights.verify()
 
 
-def test_nights_whose_jobs_shuffle(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then files and receipts are no range's, and have the same names each night but for its number."""
+def test_nights_of_sparks_writer(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files and receipts are no range's: a night's have its plan's id or number."""
 
-    def shuffle(replay: Replay, plan: ReplayPlan, *_: object) -> None:
-        replay.clear(plan)
-        batches = [batch for range_ in plan.ranges for batch in read_range(range_, plan.columns)]
-        name, schema = f"{plan.prefix}part-00000", schema_of(plan.columns)
-        files = write_files(replay.claim, name, plan.output, batches, schema)
-        write_receipt(replay.claim, Receipt(plan.prefix + WHOLE, files, sum(map(len, batches))))
+    def write(replay: LakeReplay, plan: ReplayPlan, *_: object) -> None:
+        replay.run(FakeWriter(nights.out), plan, lambda _: None)
 
-    monkeypatch.setattr("cli.commands.spark_replay._run_with_spark", shuffle)
+    monkeypatch.setattr("cli.commands.spark_replay._run_with_spark", write)
     for _ in range(3):
         nights.night("--transform", "json:loads")
         nights.came(2)
-    assert nights.offsets() == list(range(10))
-    assert sorted(path.name for path in nights.out.glob("*.parquet")) == [
-        "2-part-00000.parquet", "3-part-00000.parquet", "part-00000.parquet"
-    ]  # fmt: skip
-    assert "as the manifest says, and the log of offsets and counts" in nights.verify()
-    (nights.out / "3-part-00000.parquet").unlink()
+    receipts = sorted(path.name for path in nights.out.glob("_plog/receipts/*"))
+    assert receipts == ["00000.json", "2-00000.json", "3-00000.json"]
+    files = sorted(nights.out.glob("*.parquet"))
+    assert len(files) == 3
+    assert "2 records more" in nights.run("--transform", "json:loads")
+    next(path for path in files if "-3-00000-" in path.name).unlink()
     assert "written before, and gone" in nights.run("--transform", "json:loads")
-    assert nights.offsets() == list(range(10))
+    assert sorted(nights.out.glob("*.parquet")) == files
 
 
 def test_a_dry_run_shows_what_a_night_would_read(nights: Nights) -> None:

@@ -27,12 +27,13 @@ from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
-from core.spark.offset_proof import compare_offsets
+from core.spark.lake_folder import PlainFolder
+from core.spark.lake_replay import LakeReplay
+from core.spark.lake_writer import SparkWriter, run_lake_replay, shape
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
-from core.spark.replay import Replay
-from core.spark.replay_job import keeps_ranges, make_frame, run_replay
+from core.spark.replay_job import make_frame
 from core.spark.replay_plan import ReplayPlan
 from core.spark.source import split_by_index
 from tests.support.golden import GOLDEN
@@ -157,7 +158,7 @@ def plan_of(directory: Path, output: OutputFormat, *, topic: str = "t", **fields
     reader.close()
     ranges = tuple(OffsetRange(topic, 0, *piece, directory=str(directory)) for piece in pieces)
     assert len(ranges) > 3
-    return ReplayPlan({"x": 1}, ranges, output, **fields)
+    return ReplayPlan({"x": 1}, ranges, output, rounds=1, **fields)
 
 
 @pytest.fixture
@@ -173,17 +174,17 @@ def people(tmp_path: Path) -> Path:
     return tmp_path / "t-0"
 
 
-def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> Replay:
-    replay = Replay(directory)
+def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> LakeReplay:
+    replay = LakeReplay(PlainFolder(directory))
     seen: list[str] = []
     with replay.locked():
         replay.freeze(plan.request, lambda: plan)
-        run_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
+        run_lake_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
         replay.commit(plan)
     assert len(seen) == len(set(seen))
-    files, problems = replay.verify()
-    assert problems == []
-    assert set(counts_by_all(directory, plan.output.kind, spark)) == {sum(file.rows for file in files)}
+    writer = SparkWriter(spark, replay.folder, plan)
+    assert {problem for _, problem, _ in replay.verify(writer, plan, replay.manifest())} == {""}
+    assert set(counts_by_all(directory, plan.output.kind, spark)) == {replay.totals(plan)[0]}
     return replay
 
 
@@ -215,10 +216,10 @@ SCHEMA = "id INT, city STRING"
 
 
 def test_values_into_columns_and_folders(spark: SparkSession, people: Path, tmp_path: Path) -> None:
-    output = OutputFormat("json", "string", "string", parse_partitions(["city"]))
+    output = OutputFormat("json", "string", "string", parse_partitions(["city"]), compression="none")
     replay = run(spark, tmp_path / "out", plan_of(people, output, schema=SCHEMA, columns=("offset", "key", "value")))
     found = []
-    for path in replay.directory.glob("city=*/*.json"):
+    for path in (tmp_path / "out").glob("city=*/*.json"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert all(path.parent.name == f"city=c{line['id'] % 4}" for line in lines)
         found += [(line["offset"], line["id"], line["key"]) for line in lines]
@@ -229,29 +230,22 @@ def test_values_into_columns_and_folders(spark: SparkSession, people: Path, tmp_
 
 
 def test_a_function_that_keeps_records_where_they_are(spark: SparkSession, people: Path, tmp_path: Path) -> None:
-    """A file and a receipt for each range, and what was done is not done again."""
+    """It is one round: a function may look at everything."""
     output = OutputFormat("parquet", "binary", "binary")
     plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:only_even")
-    assert keeps_ranges(make_frame(spark, plan, plan.ranges), len(plan.ranges))
     replay = run(spark, tmp_path / "out", plan)
-    rows = [row for path in replay.directory.glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    rows = [row for path in (tmp_path / "out").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     assert sorted((r["offset"], r["tenfold"]) for r in rows) == [(n, 10 * n) for n in range(0, 300, 2)]
-    assert {r.unit for r in replay.receipts(plan)} == {range_.name for range_ in plan.ranges}
-    (replay.directory / "_plog" / "manifest.json").unlink()
-    (replay.directory / "_plog" / "receipts" / f"{plan.ranges[1].name}.json").unlink()
-    before = {p: p.stat().st_mtime_ns for p in replay.directory.glob("*.parquet")}
-    run(spark, tmp_path / "out", plan)
-    again = {p: p.stat().st_mtime_ns for p in replay.directory.glob("*.parquet")}
-    assert [p.stem for p in before if again[p] != before[p]] == [plan.ranges[1].name]
+    assert [receipt.unit for receipt in replay.receipts(plan)] == ["00000"]
+    assert replay.manifest()["records"] == 300
 
 
 def test_a_function_that_shuffles_is_one_unit(spark: SparkSession, people: Path, tmp_path: Path) -> None:
-    output = OutputFormat("csv", "string", "string")
+    output = OutputFormat("csv", "string", "string", compression="none")
     plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:count_cities")
     replay = run(spark, tmp_path / "out", plan)
-    lines = [line for path in replay.directory.glob("*.csv") for line in path.read_text().splitlines()[1:]]
-    assert sorted(lines) == [f'"c{n}",75' for n in range(4)]
-    assert [receipt.unit for receipt in replay.receipts(plan)] == ["all"]
+    lines = [line for path in (tmp_path / "out").glob("*.csv") for line in path.read_text().splitlines()[1:]]
+    assert sorted(lines) == [f"c{n},75" for n in range(4)]
     assert replay.manifest()["records"] == 300
 
 
@@ -289,29 +283,15 @@ def with_names(frame: DataFrame) -> DataFrame:
     return frame.join(broadcast(names), "city")
 
 
-@pytest.mark.parametrize("function", [as_many, in_order, checkpointed, kept, by_hand, of_another])
+@pytest.mark.parametrize("function", [as_many, in_order, checkpointed, kept, by_hand, of_another, with_names])
 def test_a_function_that_moves_records_to_other_tasks(
     spark: SparkSession, people: Path, tmp_path: Path, function: Callable[[DataFrame], DataFrame]
 ) -> None:
-    """However many tasks there are: a receipt for a range is for its own records, or there is one for all."""
     output = OutputFormat("parquet", "binary", "binary")
     plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:{function.__name__}")
-    frame = make_frame(spark, plan, plan.ranges)
-    assert frame.rdd.getNumPartitions() == len(plan.ranges)
-    replay = run(spark, tmp_path / "out", plan)
-    assert [receipt.unit for receipt in replay.receipts(plan)] == ["all"]
-    rows = [row for path in replay.directory.glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    run(spark, tmp_path / "out", plan)
+    rows = [row for path in (tmp_path / "out").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     assert sorted((row["offset"], row["id"], row["city"]) for row in rows) == [(n, n, f"c{n % 4}") for n in range(300)]
-    assert list(compare_offsets(replay, plan)) == [(range_, "", True) for range_ in plan.ranges]
-
-
-def test_a_function_that_looks_names_up(spark: SparkSession, people: Path, tmp_path: Path) -> None:
-    """What is sent to every task moves no records."""
-    plan = plan_of(people, OutputFormat("parquet", "binary", "binary"), schema=SCHEMA,
-                   transform=f"{__name__}:with_names")  # fmt: skip
-    replay = run(spark, tmp_path / "out", plan)
-    assert {r.unit for r in replay.receipts(plan)} == {range_.name for range_ in plan.ranges}
-    assert {problem for _, problem, _ in compare_offsets(replay, plan)} == {""}
 
 
 @pytest.mark.parametrize(
@@ -334,7 +314,7 @@ def test_functions_and_schemas_that_do_not_fit(
 ) -> None:
     plan = plan_of(people, OutputFormat("parquet", "binary", "binary"), **fields)
     with pytest.raises(Exception, match=re.escape(said)):
-        make_frame(spark, plan, plan.ranges)
+        shape(make_frame(spark, plan, plan.ranges), plan.output)
 
 
 def test_a_value_that_does_not_fit_the_schema_is_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -343,11 +323,8 @@ def test_a_value_that_does_not_fit_the_schema_is_named(spark: SparkSession, tmp_
         append(log, make_batch(json.dumps({"id": n if n != 150 else "many", "text": "x" * 50}).encode()))
     log.close()
     plan = plan_of(tmp_path / "t-0", OutputFormat("parquet", "binary", "binary"), schema="id INT")
-    replay = Replay(tmp_path / "out")
-    replay.lock.acquire()
-    replay.freeze(plan.request, lambda: plan)
     with pytest.raises(PythonException, match=r't-0: the value of offset 150 does not fit the schema: .id is "many"'):
-        run_replay(spark, replay, plan, lambda _: None)
+        run(spark, tmp_path / "out", plan)
 
 
 # --- beside a broker

@@ -89,7 +89,6 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
         ({"to": ""}, "name a target: --to parquet:DIR, "),
         ({"to": "avro:x"}, "expected parquet:DIR"),
         ({"to": "file:/x"}, "expected parquet:DIR"),
-        ({"partition_by": ["value.country"]}, "expected day, hour, COLUMN, date(timestamp) or NAME=COLUMN"),
         ({"partition_by": ["day,hour", "day"]}, "--partition-by day: there is a folder day already"),
         ({"partition_by": ["city"]}, "--partition-by city: there is no column city, only key, value"),
         ({"partition_by": ["value=date(timestamp)"]}, "two columns of the output are one to Spark"),
@@ -97,12 +96,13 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
         ({"compression": "brotli"}, "--compression brotli: expected zstd, snappy, gzip, lz4, none"),
         ({"file_size": "big"}, "--file-size big: expected a number of bytes"),
         ({"file_size": "0"}, "--file-size 0: expected 1 to"),
-        ({"to": "csv:x", "compression": "gzip"}, "--compression gzip: csv files are not compressed"),
         ({"to": "topic:x", "compression": "zstd"}, "a topic gets records as they are"),
         ({"to": "topic:x", "file_size": "1M"}, "a topic gets records as they are"),
+        ({"single_writer": True}, "--single-writer is of stores"),
+        ({"to": "csv:x", "compression": "zstd"}, "csv files can be compressed with gzip, snappy or lz4"),
         ({"bad_timestamps": "now"}, "--bad-timestamps now: expected error or null"),
         ({"bad_timestamps": "null", "to": "topic:x"}, "a topic's records have a timestamp"),
-        ({"to": "parquet:s3://bucket/x"}, "expected a folder that every node sees, not a URL"),
+        ({"to": "delta:s3://bucket/x"}, "Delta tables are written to folders that every node sees, not to URLs"),
         ({"schema": "a INT"}, "--schema is of values that are JSON"),
         ({"value_format": "avro"}, "--value-format avro goes with --value-schema"),
         ({"value_format": "thrift"}, "--value-format thrift: no such format"),
@@ -121,11 +121,31 @@ def test_what_does_not_fit_together(data_dir: Path, fields: dict[str, object], s
     assert said in str(caught.value)
 
 
+@for_each(
+    "fields, by_spark",
+    [
+        ({}, False),
+        ({"to": "delta:x", "partition_by": ["day,key", "d=date(timestamp)"], "compression": "gzip"}, False),
+        ({"to": "parquet:a:b"}, False),
+        ({"to": "topic:t@host:9092"}, False),
+        ({"to": "json:x"}, True),
+        ({"to": "orc:x"}, True),
+        ({"to": "parquet:s3a://bucket/x"}, True),
+        ({"to": "delta:file:/x"}, True),
+        ({"schema": "a INT", "value_format": "json"}, True),
+        ({"transform": "a:b"}, True),
+        ({"partition_by": ["country=upper(value.country)"]}, True),
+    ],
+)
+def test_which_writer_does_it(fields: dict[str, object], by_spark: object) -> None:
+    assert replace(NOTHING, **fields).by_spark is by_spark  # type: ignore[arg-type]
+
+
 def test_a_request_is_the_one_of_an_earlier_plan() -> None:
     """Options that came since are not in it unless they are set."""
     kept = replace(NOTHING, partition_by=["hour"]).to_json()
     assert kept["partition_by"] == "hour"
-    assert not {"compression", "file_size", "bad_timestamps"} & kept.keys()
+    assert not {"compression", "file_size", "bad_timestamps", "single_writer"} & kept.keys()
     both = [replace(NOTHING, partition_by=by) for by in (["day", "d = date( timestamp )"], ["day,d=date(timestamp)"])]
     assert both[0].to_json() == both[1].to_json()
     assert replace(NOTHING, compression="gzip", file_size="1M").to_json().items() >= {

@@ -29,13 +29,11 @@ from core.spark.offset_range import OffsetRange
 from core.spark.range_output import (
     OutputFormat,
     Receipt,
-    read_parts,
     read_receipt,
     write_files,
-    write_part,
     write_receipt,
 )
-from core.spark.replay import WHOLE, Replay, write_range
+from core.spark.replay import Replay, write_range
 from core.spark.replay_lock import (
     OWNER,
     Claim,
@@ -368,8 +366,7 @@ def test_no_receipt_of_an_older_number(out: Path, plan: ReplayPlan, lost: Replay
     before = tree(out)
     for write in (
         lambda: write_range(old, plan.ranges[0], plan),
-        lambda: write_receipt(old, Receipt(WHOLE, (), 0)),
-        lambda: write_part(old, "part-00000", ()),
+        lambda: write_receipt(old, Receipt("all", (), 0)),
         lambda: write_files(old, "part-00000", PARQUET, [batch(1)], SCHEMA),
         lambda: lost.clear(plan),
         lambda: lost.note_commits("g", {}),
@@ -392,19 +389,6 @@ def test_no_receipt_of_an_older_number(out: Path, plan: ReplayPlan, lost: Replay
     lost.lock.release()
     winner.claim.ensure_held()
     assert offsets(out) == list(range(60))
-
-
-def test_no_part_of_an_older_number(out: Path, plan: ReplayPlan, lost: Replay) -> None:
-    write_part(lost.claim, "part-00000", write_files(lost.claim, "part-00000", PARQUET, [batch(1, 2)], SCHEMA))
-    shuffled = replace(plan, transform="some:function")
-    winner = begun(out, plan, take_over=True)
-    assert read_parts(winner.claim, "") == ()
-    assert (out / "part-00000.parquet").exists()
-    winner.clear(shuffled)
-    assert not (out / "part-00000.parquet").exists()
-    written = write_files(winner.claim, "part-00000", PARQUET, [batch(3)], SCHEMA)
-    write_part(winner.claim, "part-00000", written)
-    assert read_parts(winner.claim, "") == written
 
 
 @pytest.mark.parametrize("step", range(11))
@@ -433,8 +417,8 @@ def test_taken_over_at_every_step(
                 finish()
 
     for kind, name in (
-        (FileSystem, "rename"), (FileSystem, "sync_directory"), (os, "fsync"), (range_output._ParquetFile, "write"),
-        (range_output._ParquetFile, "close"),
+        (FileSystem, "rename"), (FileSystem, "sync_directory"), (os, "fsync"), (range_output._File, "write"),
+        (range_output._File, "close"),
     ):  # fmt: skip
         original = getattr(kind, name)
 

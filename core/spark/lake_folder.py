@@ -1,0 +1,312 @@
+"""The folder of a replay by Spark's writer, as the driver sees it: a plain folder, or a URL of Hadoop's file systems.
+
+All names are paths below the folder, with /. Both kinds have the same methods and promises:
+
+    read, sizes, names    what is there now; nothing if it is missing
+    create                writes a new file, whole; False if there is one already. Of two that create the same name at
+                          once only one gets True, if the folder `is_exclusive`
+    replace               writes a file, whole
+    rename                moves a file to its place, and makes folders for it; False if it is not there (any more)
+    delete                removes a file, or a folder with everything in it; nothing happens if it is missing
+
+Hadoop's stores promise less than disks. A rename may be a copy of the whole object and a removal, and `create` is
+exclusive on S3 only by a conditional put (If-None-Match), which Hadoop has from 3.4.2 on.
+Source: Hadoop's FileSystem specification, and the page about S3A's conditional writes.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from core.common.errors import AccessError
+from core.common.filesystem import FileSystem, access_error
+from core.common.out_file import open_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+
+class LakeFolder(Protocol):
+    """`url`: what Spark takes; `where`: what the user calls it."""
+
+    where: str
+    url: str
+    is_exclusive: bool
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def sizes(self, name: str = "") -> dict[str, int]:
+        """Returns the bytes of all files below a folder, by their names below it."""
+
+    def names(self, name: str = "") -> list[str] | None:
+        """Returns the names of what is directly in a folder; None if there is no such folder."""
+
+    def create(self, name: str, content: bytes) -> bool: ...
+
+    def replace(self, name: str, content: bytes) -> None: ...
+
+    def rename(self, source: str, target: str) -> bool: ...
+
+    def delete(self, name: str) -> None: ...
+
+
+def open_folder(where: str, start: Callable[[], SparkSession]) -> LakeFolder:
+    """Opens the folder; `start` is called if it takes Spark. Raises AccessError if Hadoop doesn't reach it."""
+    scheme, _, path = where.partition(":")
+    if scheme.lower() == "file" and re.match("/(//|[^/]|$)", path):
+        return PlainFolder(Path("/" + path.lstrip("/")), where)
+    if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", where):
+        return HadoopFolder(start(), where)
+    return PlainFolder(Path(where))
+
+
+class PlainFolder:
+    """A folder that this machine's system reaches. Raises AccessError if the system refuses."""
+
+    is_exclusive = True
+
+    def __init__(self, directory: Path, where: str = "", filesystem: FileSystem | None = None) -> None:
+        self.where = where or str(directory)
+        self._directory = directory.absolute()
+        self._filesystem = filesystem or FileSystem()
+        self.url = f"file://{self._directory}"  # as it is: Hadoop's paths are not encoded
+
+    def read(self, name: str) -> bytes | None:
+        with self._explained(name, "read"), suppress(FileNotFoundError, NotADirectoryError):
+            return (self._directory / name).read_bytes()
+        return None
+
+    def sizes(self, name: str = "") -> dict[str, int]:
+        folder = self._directory / name
+        found = {}
+        with self._explained(name, "read"):
+            for path in folder.rglob("*"):
+                with suppress(FileNotFoundError):
+                    if not path.is_dir():
+                        found[path.relative_to(folder).as_posix()] = path.lstat().st_size
+        return found
+
+    def names(self, name: str = "") -> list[str] | None:
+        with self._explained(name, "read"), suppress(FileNotFoundError):
+            return sorted(path.name for path in (self._directory / name).iterdir())
+        return None
+
+    def create(self, name: str, content: bytes) -> bool:
+        with self._explained(name, "write"), self._written(name, content) as beside:
+            try:
+                self._filesystem.link(beside, self._directory / name)
+            except FileExistsError:
+                return False
+            self._filesystem.sync_directory((self._directory / name).parent)
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        with self._explained(name, "write"), self._written(name, content) as beside:
+            self._filesystem.rename(beside, self._directory / name)
+            self._filesystem.sync_directory((self._directory / name).parent)
+
+    @contextmanager
+    def _written(self, name: str, content: bytes) -> Iterator[Path]:
+        path = self._directory / name
+        self._filesystem.make_directory(path.parent)
+        beside = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+        try:
+            with open_sink(self._filesystem, beside) as sink:
+                sink.write(content)
+            self._filesystem.sync_file(beside)
+            yield beside
+        finally:
+            self._filesystem.unlink(beside)
+
+    def rename(self, source: str, target: str) -> bool:
+        old, new = self._directory / source, self._directory / target
+        with self._explained(target, "write"):
+            if not old.exists():
+                return False
+            self._filesystem.make_directory(new.parent)
+            try:
+                self._filesystem.sync_file(old)
+                self._filesystem.rename(old, new)
+            except FileNotFoundError:
+                return False
+            self._filesystem.sync_directory(new.parent)
+        return True
+
+    def delete(self, name: str) -> None:
+        path = self._directory / name
+        with self._explained(name, "remove"), suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                self._filesystem.remove_tree(path)
+            else:
+                self._filesystem.unlink(path)
+
+    @contextmanager
+    def _explained(self, name: str, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise access_error(error, error.filename or self._directory / name, doing) from error
+
+
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+_EXCLUSIVE = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "ofs", "abfs", "abfss", "gs")
+"""Schemes whose `create` without overwriting is exclusive."""
+
+_JARS = {
+    "s3a": "org.apache.hadoop:hadoop-aws:{hadoop}",
+    "abfs": "org.apache.hadoop:hadoop-azure:{hadoop}",
+    "abfss": "org.apache.hadoop:hadoop-azure:{hadoop}",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
+}
+"""What Maven calls the file systems that Spark does not bring along."""
+
+_CAUSES = (
+    ("NoAuth|Credential|Expired|InvalidToken|InvalidAccessKey|Signature", "the credentials are missing or refused",
+     "--conf spark.hadoop.fs.s3a.access.key=.. or the variables, files or roles that the store's own tools use"),
+    ("AccessControl|AccessDenied|Forbidden|Permission denied", "permission denied",
+     "the user or key that Spark runs with must be allowed to list, read, write and delete there"),
+    ("UnknownStore|NoSuchBucket|bucket does not exist|The specified bucket", "there is no such bucket",
+     "make the bucket first; plog makes folders only"),
+    ("UnknownHost|NoRouteToHost", "the host is not known", "look at the URL, and at fs.s3a.endpoint for another store"),
+    ("ConnectException|Connection refused|SocketTimeout|ConnectTimeout|HttpHostConnect", "no connection",
+     "is the server there, and its port right? fs.s3a.endpoint, or the name node in hdfs://HOST:PORT"),
+    ("QuotaExceeded|No space left", "no space left", None),
+    ("FileAlreadyExists|ParentNotDirectory", "a file is where a folder should be", None),
+)  # fmt: skip
+"""Names of Java's exceptions, or their words, what they come to, and what helps."""
+
+_TAKEN = re.compile("AlreadyExists|AlreadyBeingCreated|RemoteFileChanged|PreconditionFailed|Status Code: 412")
+
+
+class HadoopFolder:
+    """A folder below a URL, by Hadoop's file systems in Spark's JVM. Raises AccessError if Hadoop refuses."""
+
+    def __init__(self, session: SparkSession, url: str) -> None:
+        self.where = self.url = url.rstrip("/")
+        self._gateway = cast(Any, session.sparkContext._gateway)  # noqa: SLF001 - there is no other way to Hadoop
+        self._hadoop: Any = self._gateway.jvm.org.apache.hadoop
+        conf = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        self._fs: Any = self._do("", lambda root: root.getFileSystem(conf))
+        self._context: Any = self._do("", lambda root: self._hadoop.fs.FileContext.getFileContext(root.toUri(), conf))
+        self._is_conditional = bool(self._do("", lambda root: self._fs.hasPathCapability(root, _CONDITIONAL)))
+        self.is_exclusive = self._is_conditional or url.partition(":")[0].lower() in _EXCLUSIVE
+        self.names()
+
+    def read(self, name: str) -> bytes | None:
+        def read(path: Any) -> bytes:
+            stream = self._fs.open(path)
+            try:
+                return bytes(self._gateway.jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+        return self._do(name, read)
+
+    def sizes(self, name: str = "") -> dict[str, int]:
+        def look(path: Any) -> dict[str, int]:
+            start = self._fs.makeQualified(path).toUri().getPath().rstrip("/") + "/"
+            files, found = self._fs.listFiles(path, True), {}
+            while files.hasNext():
+                status = files.next()
+                found[status.getPath().toUri().getPath().removeprefix(start)] = int(status.getLen())
+            return found
+
+        return self._do(name, look) or {}
+
+    def names(self, name: str = "") -> list[str] | None:
+        return self._do(name, lambda path: sorted(status.getPath().getName() for status in self._fs.listStatus(path)))
+
+    def create(self, name: str, content: bytes) -> bool:
+        def create(path: Any) -> bool:
+            from py4j.protocol import Py4JJavaError
+
+            try:
+                if self._is_conditional:
+                    builder = self._fs.createFile(path).recursive().overwrite(True)
+                    self._write(builder.must(_CONDITIONAL, True).build(), content)
+                else:
+                    self._write(self._fs.create(path, False), content)
+            except Py4JJavaError as error:
+                if _TAKEN.search(_chain(error)) and self._fs.exists(path):
+                    return False
+                raise
+            return True
+
+        return self._do(name, create) is True
+
+    def replace(self, name: str, content: bytes) -> None:
+        """On stores an object is there when it is whole; elsewhere the file is renamed."""
+        beside = name if self._is_conditional else f"{name}.{uuid.uuid4().hex}.tmp"
+        self._do(beside, lambda path: self._write(self._fs.create(path, True), content))
+        if beside != name:
+            self.rename(beside, name)
+
+    def _write(self, stream: Any, content: bytes) -> None:
+        stream.write(bytearray(content))
+        stream.close()
+
+    def rename(self, source: str, target: str) -> bool:
+        def rename(path: Any) -> bool:
+            options = self._gateway.new_array(self._hadoop.fs.Options.Rename, 1)
+            options[0] = self._hadoop.fs.Options.Rename.OVERWRITE
+            self._fs.mkdirs(path.getParent())
+            self._context.rename(self._path(source), path, options)
+            return True
+
+        return self._do(target, rename) is True
+
+    def delete(self, name: str) -> None:
+        self._do(name, lambda path: self._fs.delete(path, True))
+
+    def _path(self, name: str) -> Any:
+        return self._hadoop.fs.Path(f"{self.url}/{name}")
+
+    def _do(self, name: str, work: Callable[[Any], T]) -> T | None:
+        """Returns what `work` makes of the path; None if Hadoop does not find a file."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return work(self._path(name))
+        except Py4JJavaError as error:
+            causes = _chain(error)
+            if "FileNotFoundException" in causes.partition("\n")[0]:
+                return None
+            hadoop = self._hadoop.util.VersionInfo.getVersion()
+            raise explain(f"{self.url}/{name}".rstrip("/"), causes, hadoop) from error
+
+
+def explain(url: str, causes: str, hadoop: str) -> AccessError:
+    """Makes the error that users see. `causes`: Java's exceptions, a line each, the root cause last; `hadoop`: the
+    version of Spark's own Hadoop.
+    """
+    scheme = url.partition(":")[0].lower()
+    reason = re.sub(r"^(?:[\w$]+\.)+(\w+)", r"\1", causes.strip().splitlines()[-1])[:300]
+    hint = None
+    if re.search("UnsupportedFileSystem|No FileSystem for scheme|ClassNotFound|NoClassDefFound", causes):
+        reason = f"Spark lacks the file system {scheme}"
+        hint = f"expected one of {', '.join(sorted({'file', 'hdfs', *_JARS}))}, or one whose jar Spark has"
+        if scheme in _JARS:
+            hint = f"--conf spark.jars.packages={_JARS[scheme].format(hadoop=hadoop)}"
+    else:
+        for pattern, meaning, help_ in _CAUSES:
+            if re.search(pattern, causes):
+                reason, hint = f"{meaning} ({reason})", help_
+                break
+    return AccessError(f"could not use {url}: {reason}", where=url, hint=hint)
+
+
+def _chain(error: Any) -> str:  # py4j.protocol.Py4JJavaError
+    """Returns the exception and its causes, a line each."""
+    lines: list[str] = []
+    cause = error.java_exception
+    while cause is not None and len(lines) < 10:
+        lines.append(" ".join(str(cause.toString()).split()))
+        cause = cause.getCause()
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""Replays by Spark's writer: every kind of file at a URL, as others read it, and killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from tests.support.logs import NOW, append, make_batch, open_log
+from tests.support.server import PLOG, run_plog
+from tests.support.spark.readers import read_by_all
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+VALUES: list[str | None] = ["", None, "null", " two words ", 'a "quoted", one', "line\nline", "é東😀", "\\", "#x", "1"]
+RECORDS = 600
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    for number in range(2):
+        log = open_log(tmp_path / "data" / f"t-{number}", segment_bytes=4000, index_interval_bytes=100)
+        for n in range(RECORDS // 2):
+            value = VALUES[n % len(VALUES)]
+            append(log, make_batch(None if value is None else value.encode(), timestamp=NOW + n, key=b"k%d" % (n % 7)))  # type: ignore[arg-type]
+        log.close()
+    return tmp_path / "data"
+
+
+def command(data_dir: Path, to: str, *options: str, range_size: str = "9000") -> list[str]:
+    master = ["--master", "local[2]", "--range-size", range_size, "--data-dir", str(data_dir)]
+    return ["spark-replay", "t", "--to", to, *master, *options]
+
+
+def truth() -> list[tuple[Any, ...]]:
+    rows = ((number, n, f"k{n % 7}", VALUES[n % len(VALUES)]) for number in range(2) for n in range(RECORDS // 2))
+    return sorted(rows, key=repr)
+
+
+NAMES = ["partition", "offset", "key", "value"]
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "orc", "parquet"])
+def test_all_kinds_at_a_url_as_others_read_them(data_dir: Path, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "a folder"
+    replay = command(data_dir, f"{kind}:file://{out}", "--columns", "partition,offset,timestamp,key,value",
+                     "--key-format", "string", "--value-format", "string")  # fmt: skip
+    done = run_plog(*replay)
+    assert done.returncode == 0, done.stderr
+    assert f"{RECORDS} records in ".encode() in done.stderr
+    if kind == "json":
+        rows = [json.loads(line) for path in out.glob("*.json") for line in path.read_text().splitlines()]
+        found = [tuple(row[name] for name in NAMES) for row in rows]
+        assert sorted(found, key=repr) == truth()
+    elif kind == "parquet":
+        for rows_ in read_by_all(out, kind, NAMES):
+            assert rows_ == truth()
+    assert not list(out.glob(".*")) + list(out.glob("_SUCCESS")) + list(out.glob("_plog/writing-*"))
+    again = run_plog(*replay)
+    assert b"is done already" in again.stderr
+    verified = run_plog("spark-replay", "--verify", f"file://{out}", "--master", "local[2]")
+    assert verified.returncode == 0, verified.stderr
+    assert b"exact: as the manifest and the log say" in verified.stderr
+    next(iter(out.glob(f"*.{'zstd.' if kind in ('orc', 'parquet') else ''}{kind}"))).unlink()
+    assert run_plog("spark-replay", "--verify", f"file://{out}", "--master", "local[2]").returncode == 1
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "d" / "t-0")
+    append(log, make_batch(b"\xff"))
+    log.close()
+    done = run_plog(*command(tmp_path / "d", f"json:{tmp_path / 'out'}"))
+    assert done.returncode == 1
+    assert b"value, topic t partition 0 offset 0: the bytes are no UTF-8 text" in done.stderr
+    assert b"--value-format base64" in done.stderr
+
+
+def test_file_systems_that_spark_lacks(data_dir: Path) -> None:
+    for to, said in (
+        ("s3a://b/x", b"Spark lacks the file system s3a"),
+        ("s4://b/x", b"Spark lacks the file system s4"),
+    ):
+        done = run_plog(*command(data_dir, f"json:{to}"))
+        assert (done.returncode, said in done.stderr) == (3, True), done.stderr
+
+
+def test_killed_in_the_middle_it_goes_on_with_what_is_open(data_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    replay = command(data_dir, f"json:{out}", "--partition-by", "key", "--columns", "partition,offset,key,value",
+                     range_size="500")  # fmt: skip
+    for pattern in ("_plog/writing-*/00000/_temporary", "_plog/writing-*/00001", "_plog/receipts/00001.json"):
+        process = subprocess.Popen([PLOG, *replay], stderr=subprocess.DEVNULL, start_new_session=True)
+        wait_until(lambda p=pattern, q=process: list(out.glob(p)) or q.poll() is not None, pattern)  # type: ignore[misc]
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    done = run_plog(*replay)
+    assert done.returncode == 0, done.stderr
+    found = []
+    for path in out.glob("key=*/*.json"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        found += [(row["partition"], row["offset"], path.parent.name[4:], row["value"]) for row in rows]
+    assert sorted(found, key=repr) == truth()
+    assert not list(out.glob("_plog/writing-*"))
