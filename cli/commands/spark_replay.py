@@ -230,7 +230,7 @@ def _replay_to_folder(
 ) -> bool:
     """Replays; returns whether nothing had to be left out."""
     is_delta = request.kind == "delta"
-    if is_delta:
+    if is_delta and not request.is_url:
         from core.spark.delta_table import ensure_delta
 
         ensure_delta()
@@ -426,7 +426,7 @@ def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark, *, is_del
             raise
     elif isinstance(replay, Replay) and replay.missing_units(plan):
         replay.write_nothing(plan)
-    if is_delta:
+    if is_delta and plan.output.kind == "parquet":
         from core.spark.delta_table import commit_delta_table
 
         replay.ensure_held()
@@ -444,6 +444,8 @@ def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan, *, is_delta: bool) ->
     from core.spark.replay import find_gaps
     from core.spark.replay_plan import ensure_source_is_the_same
 
+    if plan.output.kind == "delta":
+        return
     if is_delta:
         from core.spark.delta_table import is_committed
 

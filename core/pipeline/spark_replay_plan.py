@@ -39,7 +39,7 @@ def make_plan(
     schema_of(columns)
     found = _find_ranges(request, session, max(range_bytes, request.file_size_bytes), access, after)
     ranges = found.ranges
-    kind = "parquet" if request.kind == "delta" else request.kind
+    kind = "parquet" if request.kind == "delta" and not request.is_url else request.kind
     key_format, value_format = (request.key_format, request.value_format) if not request.decodes else ("binary",) * 2
     schema = request.schema
     decoding: dict[str, Any] = {}

@@ -228,8 +228,6 @@ class ReplayRequest:
         if self.kind not in KINDS or not self.where:
             expected = f"{', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
             raise UsageError(f"--to {self.to}: expected {expected}" if self.to else f"name a target: --to {expected}")
-        if self.kind == "delta" and self.is_url:
-            raise UsageError(f"--to {self.to}: Delta tables are written to folders that every node sees, not to URLs")
         if self.compression == "zstd" and self.kind in ("json", "csv"):
             raise UsageError(f"--compression zstd: {self.kind} files can be compressed with gzip, snappy or lz4")
         for side in ("key", "value"):

@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
@@ -34,7 +35,7 @@ from core.common.errors import AccessError, PlogError
 from core.spark.lake_folder import LakeFolder
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import Receipt, WrittenFile
-from core.spark.replay import MANIFEST, Gaps, ReplayState, RoundProof
+from core.spark.replay import DELTA_LOG, MANIFEST, Gaps, ReplayState, RoundProof
 from core.spark.replay_lock import STATE, UNKNOWN_OWNER, LockOwner, encode, is_running, locked_by, taken_over
 from core.spark.replay_plan import ReplayPlan
 
@@ -61,6 +62,11 @@ class RoundWriter(Protocol):
 
     def write(self, ranges: Sequence[OffsetRange], name: str) -> Measure:
         """Writes the records of the ranges to files in a new folder, and measures what it hands to the writer."""
+
+    def append(self, ranges: Sequence[OffsetRange], version: int, tag: str) -> Callable[[], Measure]:
+        """Appends the records to the folder's Delta table, in one commit of that version of the plan's id, and with the
+        tag. Delta passes over a version that the table has; else what is returned measures what was handed over.
+        """
 
     def measure(self, names: Sequence[str]) -> Measure:
         """Reads files, or a folder."""
@@ -214,6 +220,24 @@ class LakeReplay(ReplayState):
         self._remove_writing()
 
     def _write_round(self, writer: RoundWriter, plan: ReplayPlan, unit: str, ranges: Sequence[OffsetRange]) -> Receipt:
+        write = self._append if plan.output.kind == "delta" else self._write_beside
+        handed, files = write(writer, plan, unit, ranges)
+        gaps: Gaps = ()
+        left_out: tuple[str, ...] = ()
+        records = handed.rows
+        if plan.transform or records != sum(range_.end_offset - range_.start_offset for range_ in ranges):
+            records, gaps, left_out = writer.account(ranges)
+        left_out += writer.write_dead_letters(ranges, unit)
+        receipt = Receipt(unit, tuple(files), records, gaps, left_out, **handed._asdict())
+        content = json.dumps(receipt.to_json()).encode()
+        while not self.folder.create(f"{STATE}/receipts/{unit}.json", content):
+            self.ensure_held()
+            self._make_void(unit)  # it is of a driver that was taken over from, and came late
+        return receipt
+
+    def _write_beside(
+        self, writer: RoundWriter, plan: ReplayPlan, unit: str, ranges: Sequence[OffsetRange]
+    ) -> tuple[Measure, list[WrittenFile]]:
         beside = f"{STATE}/writing-{self._number}/{unit}"
         for _ in range(_ATTEMPTS):
             self.ensure_held()
@@ -224,33 +248,64 @@ class LakeReplay(ReplayState):
             if handed == found:
                 break
         else:
-            raise PlogError(
-                f"{self.where}: {handed.rows} rows were written, and Spark reads {found.rows} in the files"
-                f"{'' if handed.rows != found.rows else ', not the same ones'}",
-                hint="CSV holds no NUL characters, and no null in files of a single column: parquet, orc and json do"
-                if plan.output.kind == "csv"
-                else None,
-            )
-        gaps: Gaps = ()
-        left_out: tuple[str, ...] = ()
-        records = handed.rows
-        if plan.transform or records != sum(range_.end_offset - range_.start_offset for range_ in ranges):
-            records, gaps, left_out = writer.account(ranges)
-        left_out += writer.write_dead_letters(ranges, unit)
-        files = (
+            raise self._differ(handed, found, plan)
+        return handed, [
             WrittenFile(_final_name(plan, unit, name), -1, "", size, source=f"{beside}/{name}")
             for name, size in sorted(sizes.items())
-        )
-        receipt = Receipt(unit, tuple(files), records, gaps, left_out, **handed._asdict())
-        content = json.dumps(receipt.to_json()).encode()
-        while not self.folder.create(f"{STATE}/receipts/{unit}.json", content):
-            self.ensure_held()
-            self._make_void(unit)  # it is of a driver that was taken over from, and came late
-        return receipt
+        ]
 
-    def _place(self, files: Sequence[WrittenFile]) -> None:
+    def _differ(self, handed: Measure, found: Measure, plan: ReplayPlan) -> PlogError:
+        return PlogError(
+            f"{self.where}: {handed.rows} rows were written, and Spark reads {found.rows} in the files"
+            f"{'' if handed.rows != found.rows else ', not the same ones'}",
+            hint="CSV holds no NUL characters, and no null in files of a single column: parquet, orc and json do"
+            if plan.output.kind == "csv"
+            else None,
+        )
+
+    # --- a Delta table, whose log says what counts
+
+    def _append(
+        self, writer: RoundWriter, plan: ReplayPlan, unit: str, ranges: Sequence[OffsetRange]
+    ) -> tuple[Measure, list[WrittenFile]]:
+        """Commits the round, if the table's log does not have it. The commit may be one of a driver before."""
+        version, tag = [*self.units(plan)].index(unit), f"plog, lock {self._number}"
+        self.ensure_held()
+        handed: Callable[[], Measure] | None = None
+        found = self._find_commit(plan.id, version)
+        if found is None:
+            handed = writer.append(ranges, version, tag)
+            found = self._find_commit(plan.id, version)
+        if found is None:
+            raise PlogError(f"{self.where}: the commit of round {unit} is not in the table's log")
+        measure = writer.measure_log(ranges) if handed is None or found[0] != tag else handed()
+        files = found[1]
+        there = writer.measure([file.name for file in files]) if files else NOTHING
+        if measure != there:
+            raise self._differ(measure, there, plan)
+        return measure, files
+
+    def _find_commit(self, plan_id: str, version: int) -> tuple[str, list[WrittenFile]] | None:
+        """Finds the commit with this application transaction, as the Delta protocol writes it; returns its tag, and
+        the files that it adds.
+        """
+        for name in reversed(self.folder.names(DELTA_LOG) or ()):
+            content = self.folder.read(f"{DELTA_LOG}/{name}") if re.fullmatch(r"\d{20}\.json", name) else None
+            if content is None or plan_id.encode() not in content:
+                continue
+            actions = {kind: [] for kind in ("txn", "commitInfo", "add")}  # type: dict[str, list[dict[str, Any]]]
+            for line in content.splitlines():
+                for kind, fields in json.loads(line).items():
+                    actions.setdefault(kind, []).append(fields)
+            if any(txn["appId"] == plan_id and txn["version"] == version for txn in actions["txn"]):
+                tags = [info.get("userMetadata", "") for info in actions["commitInfo"]]
+                adds = [(unquote(add["path"]), add["size"]) for add in actions["add"]]
+                return "".join(tags), [WrittenFile(name, -1, "", size, source=DELTA_LOG) for name, size in adds]
+        return None
+
+    def _place(self, files: Iterable[WrittenFile]) -> None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(lambda file: self.folder.rename(file.source, file.name), files))
+            list(pool.map(lambda file: self.folder.rename(file.source, file.name), filter(_is_placed_by_us, files)))
 
     def _complete(self, plan: ReplayPlan) -> None:
         """Brings to their places the files of receipts that are not there yet."""
@@ -264,7 +319,7 @@ class LakeReplay(ReplayState):
     def _make_void(self, unit: str) -> None:
         with suppress(AccessError):
             receipt = self._receipt(unit)
-            for file in receipt.files if receipt is not None else ():
+            for file in filter(_is_placed_by_us, receipt.files if receipt is not None else ()):
                 self.folder.delete(file.name)
         self.folder.delete(f"{STATE}/receipts/{unit}.json")
 
@@ -289,13 +344,13 @@ class LakeReplay(ReplayState):
         """Yields the ranges of each round of a plan's manifest, the problem of its files ("" if they are exact), and
         whether they could be compared with the log.
         """
-        is_replaced = self._find_replaced()
+        is_replaced = (lambda _: False) if plan.output.kind == "delta" else self._find_replaced()
         sizes, names = self.folder.sizes(), [file["name"] for file in manifest["files"]]
         proofs = msgspec.convert(manifest["proof"], list[RoundProof])
         for proof, ranges in zip(proofs, self.units(plan).values(), strict=True):
             files, names = names[: proof.files], names[proof.files :]
             missing = [name for name in files if name not in sizes]
-            if replaced := [name for name in files if is_replaced(name)]:
+            if replaced := missing if plan.output.kind == "delta" else [name for name in files if is_replaced(name)]:
                 yield ranges, f"{replaced[0]} is not in the Delta table any more: others rewrote its rows", False
             elif missing:
                 yield ranges, f"{missing[0]} is missing", True
@@ -315,6 +370,10 @@ class LakeReplay(ReplayState):
             return "", True
         by = f"{plan.transform} makes of the log" if plan.transform else "the log has"
         return f"round {proof.unit} has {proof.rows} rows, and {by} {found.rows} other ones", True
+
+
+def _is_placed_by_us(file: WrittenFile) -> bool:
+    return file.source != DELTA_LOG  # whose files are where Delta wrote them
 
 
 def _is_written(name: str) -> bool:

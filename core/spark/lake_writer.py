@@ -8,7 +8,7 @@ sum of a 64-bit hash of each row: the order does not matter, and a row that is t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,7 @@ from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import explained, run_interruptibly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 
 _TEXT_KINDS = ("json", "csv")
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
@@ -60,8 +58,14 @@ _READING = {
     "csv": {**_OF_CSV, "nullValue": _NO_TEXT, "emptyValue": "", "mode": "FAILFAST", "enforceSchema": "false"},
 }
 _ALL = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "__globPaths__": "false"}
-_CODECS = {("orc", "gzip"): "zlib", ("parquet", "lz4"): "lz4raw"}
+_CODECS = {("orc", "gzip"): "zlib", ("parquet", "lz4"): "lz4raw", ("delta", "lz4"): "lz4raw"}
 _NO_TEXT_FOUND = re.compile(r"\[USER_RAISED_EXCEPTION\] ((\w+), .+?: the bytes are no UTF-8 text)")
+_LACKS_DELTA = re.compile(
+    r"DATA_SOURCE_NOT_FOUND|NoSuchMethodError|NoClassDefFoundError|AbstractMethodError|IncompatibleClassChangeError|"
+    "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG"
+)
+"""Without Delta's jar, with one that is built for another Spark, and without its settings."""
+
 _VALUE = re.compile(r"(?<![\w.`'\"])value\.")
 _HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -85,20 +89,29 @@ class SparkWriter:
         self._schema: StructType | None = None
 
     def write(self, ranges: Sequence[OffsetRange], name: str) -> Measure:
-        output = self._plan.output
+        writer, observation = self._writer(ranges, "errorifexists")
+        writer = writer.options(**_WRITING.get(self._plan.output.kind, {}))
+        with self._explained(ranges):
+            writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").save(f"{self._url}/{name}")
+        return _measured(observation.get)
+
+    def append(self, ranges: Sequence[OffsetRange], version: int, tag: str) -> Callable[[], Measure]:
+        writer, observation = self._writer(ranges, "append")
+        writer = writer.options(txnAppId=self._plan.id, txnVersion=version, userMetadata=tag)
+        with self._explained(ranges):
+            writer.save(self._url)
+        return lambda: _measured(observation.get)
+
+    def _writer(self, ranges: Sequence[OffsetRange], mode: str) -> tuple[DataFrameWriter, Observation]:
+        output, observation = self._plan.output, Observation()
         frame = self._frame(ranges)
-        observation = Observation()
-        writer = frame.observe(observation, *_measures(frame)).write.mode("errorifexists").format(output.kind)
-        codec = _CODECS.get((output.kind, output.compression), output.compression)
-        writer = writer.options(**_WRITING.get(output.kind, {}), compression=codec)
-        writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer = frame.observe(observation, *_measures(frame)).write.mode(mode).format(output.kind)
+        writer = writer.option("compression", _CODECS.get((output.kind, output.compression), output.compression))
         if output.partition_by:
             writer = writer.partitionBy(*(one.name for one in output.partition_by))
         if output.file_size:
             writer = writer.option("maxRecordsPerFile", self._records_of(output.file_size))
-        with self._explained(ranges):
-            writer.save(f"{self._url}/{name}")
-        return _measured(observation.get)
+        return writer, observation
 
     @contextmanager
     def _explained(self, ranges: Sequence[OffsetRange]) -> Iterator[None]:
@@ -109,6 +122,13 @@ class SparkWriter:
             if found := _NO_TEXT_FOUND.search(str(error)):
                 hint = f"--{found[2]}-format base64 writes them, or --to parquet:DIR, to a folder of its own"
                 raise PlogError(found[1], hint=hint if found[2] in ("key", "value") else None) from error
+            if lack := _LACKS_DELTA.search(str(error)):
+                raise UsageError(
+                    f"--to delta:{self._url}: Spark {self._session.version} can't write Delta tables: {lack[0]}",
+                    hint="PySpark 4.2 with --conf spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0 --conf "
+                    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension --conf "
+                    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                ) from error
             malformed = "MALFORMED_RECORD_IN_PARSING" in str(error)
             if malformed and (place := find_malformed(self._session, self._plan, ranges)):
                 raise PlogError(
@@ -119,8 +139,9 @@ class SparkWriter:
 
     def measure(self, names: Sequence[str]) -> Measure:
         schema = self._schema or self._frame(self._plan.ranges[:1]).schema
-        reader = self._session.read.format(self._plan.output.kind).schema(schema)
-        reader = reader.options(**_ALL, **_READING.get(self._plan.output.kind, {}))
+        kind = self._plan.output.kind
+        reader = self._session.read.format("parquet" if kind == "delta" else kind).schema(schema)
+        reader = reader.options(**_ALL, **_READING.get(kind, {}))
         if len(names) > 1 or "." in names[0].rpartition("/")[2]:  # files, not a round's folder
             reader = reader.option("basePath", self._url)
         return _measure(reader.load([f"{self._url}/{name}" for name in names]))

@@ -67,7 +67,7 @@ _MANIFESTS = "manifests"
 _OF_MANIFEST = ("files", "records", "gaps", "left_out", "proof")
 """Fields that a manifest has beside the plan's."""
 
-_DELTA = "_delta_log"
+DELTA_LOG = "_delta_log"
 _NUMBER = re.compile(r"-[1-9]\d{0,8}$")
 """What tells a unit's later files of one folder from its first."""
 
@@ -168,7 +168,7 @@ class ReplayState:
 
     @property
     def _is_table(self) -> bool:
-        return self.folder.names(_DELTA) is not None
+        return self.folder.names(DELTA_LOG) is not None
 
     # --- how far it is
 

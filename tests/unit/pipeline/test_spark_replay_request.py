@@ -102,7 +102,6 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
         ({"to": "csv:x", "compression": "zstd"}, "csv files can be compressed with gzip, snappy or lz4"),
         ({"bad_timestamps": "now"}, "--bad-timestamps now: expected error or null"),
         ({"bad_timestamps": "null", "to": "topic:x"}, "a topic's records have a timestamp"),
-        ({"to": "delta:s3://bucket/x"}, "Delta tables are written to folders that every node sees, not to URLs"),
         ({"schema": "a INT"}, "--schema is of values that are JSON"),
         ({"value_format": "avro"}, "--value-format avro goes with --value-schema"),
         ({"value_format": "thrift"}, "--value-format thrift: no such format"),

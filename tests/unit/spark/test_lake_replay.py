@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -74,6 +77,7 @@ class FakeWriter:
         self._mixed = mixed
         self._is_partitioned = is_partitioned
         self.written: list[str] = []
+        self.plan_id = ""
 
     def write(self, ranges: Sequence[OffsetRange], name: str) -> Measure:
         self.written.append(name)
@@ -88,6 +92,22 @@ class FakeWriter:
             self._mixed -= 1
             (self._out / name / f"part-00099-{UUID}-c000.zstd.parquet").write_text("0\n")
         return self.measure_log(ranges)
+
+    def append(self, ranges: Sequence[OffsetRange], version: int, tag: str) -> Callable[[], Measure]:
+        """As Delta: a version of an id that the log has is passed over, without a word."""
+        log = self._out / "_delta_log"
+        log.mkdir(exist_ok=True)
+        commits = sorted(log.iterdir())
+        if any(f'"appId": "{self.plan_id}", "version": {version}' in path.read_text() for path in commits):
+            return lambda: pytest.fail("nothing was handed over")
+        self.written.append(f"{len(commits)}")
+        name = f"part-{len(commits)} {version}.parquet"
+        (self._out / name).write_text("".join(ROWS[range_.start_offset] for range_ in ranges))
+        add = {"path": quote(name), "size": (self._out / name).stat().st_size}
+        txn = {"appId": self.plan_id, "version": version}
+        lines = [{"commitInfo": {"userMetadata": tag}}, {"metaData": {}}, {"txn": txn}, {"add": add}]
+        (log / f"{len(commits):020d}.json").write_text("\n".join(map(json.dumps, lines)))
+        return lambda: self.measure_log(ranges)
 
     def measure(self, names: Sequence[str]) -> Measure:
         paths = [self._out / name for name in names]
@@ -108,9 +128,9 @@ def _measure(lines: Sequence[str]) -> Measure:
     return Measure(len(lines), str(sum(int(line) * 7919 + 1 for line in lines)))
 
 
-def plan_of(*, by: str = "", count: int = 96, rounds: int = 6) -> ReplayPlan:
+def plan_of(*, by: str = "", count: int = 96, rounds: int = 6, kind: str = "parquet") -> ReplayPlan:
     ranges = tuple(OffsetRange("t", 0, n, n + 1, 1) for n in range(count))
-    output = OutputFormat("parquet", "binary", "binary", parse_partitions([by]))
+    output = OutputFormat(kind, "binary", "binary", parse_partitions([by]))
     return ReplayPlan({"x": 1}, ranges, output, rounds=rounds)
 
 
@@ -122,6 +142,7 @@ def finish(
         plan = replay.freeze(plan.request, lambda: plan)
         if lost := replay.find_lost_files(plan):
             replay.reopen(lost)
+        writer.plan_id = plan.id
         replay.run(writer, plan, lambda _: None)
         if not replay.is_done:
             replay.commit(plan)
@@ -161,6 +182,33 @@ def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
         f"{plan.id[:8]}-00001-00000.zstd.parquet is missing",
     ]
     assert replay.unknown_files(plan) == ["stranger.parquet"]
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_rounds_of_a_delta_table_killed_at_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_after: bool
+) -> None:
+    """A commit that is there without its receipt is found by its id and version; the next plan has another id."""
+    monkeypatch.setattr("core.spark.lake_replay.is_running", lambda *_: False)
+    for step in range(20):
+        out = tmp_path / f"out-{step}"
+        folder, writer = FailingFolder(out, step, is_after=is_after), FakeWriter(out)
+        with suppress(Killed):
+            finish(folder, writer, plan_of(count=8, rounds=2, kind="delta"))
+        replay, plan = finish(PlainFolder(out), writer, plan_of(count=8, rounds=2, kind="delta"))
+        assert is_exact(out, 8), step
+        assert writer.written == ["0", "1"]
+        assert {problem for _, problem, _ in replay.verify(writer, plan, replay.manifest())} == {""}
+        if not folder.is_dead:
+            break
+    assert 5 < step < 19
+    with replay.locked():
+        replay.go_on(replace(plan_of(count=4, rounds=1, kind="delta"), number=2))
+    finish(PlainFolder(out), writer, plan)
+    assert rows(out) == sorted([*range(8), *range(4)])
+    (out / "part-0 0.parquet").unlink()
+    found = [problem for _, problem, _ in replay.verify(writer, plan, replay.earlier_manifests(replay.plan)[0])]  # type: ignore[arg-type]
+    assert found == ["part-0 0.parquet is not in the Delta table any more: others rewrote its rows", ""]
 
 
 @pytest.mark.parametrize("is_after", [False, pytest.param(True, marks=pytest.mark.longer)])
