@@ -15,7 +15,6 @@ import os
 import re
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -63,37 +62,17 @@ def ensure_names_folders(column: str, kind: Any) -> None:
 
 
 def partition_texts(values: Any) -> Any:
-    """Returns the text of each value of a pyarrow.Array, as Spark casts it; null also for an empty text."""
-    kind = values.type
-    if pa.types.is_timestamp(kind):
+    """Returns the text of each value of a record's column (pyarrow.Array), as Spark casts it; null also for an empty
+    text.
+    """
+    if pa.types.is_timestamp(values.type):
         texts = pa.array([None if text is None else _timestamp_text(text) for text in time_texts(values)], pa.string())
-    elif pa.types.is_floating(kind):
-        texts = _of_each(values.to_numpy(zero_copy_only=False), values, _float_text)
-    elif pa.types.is_decimal(kind):
-        texts = pa.array([None if value is None else f"{value:f}" for value in values.to_pylist()], pa.string())
     else:
         texts = values.cast(pa.string())
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-
-
-def _of_each(numbers: Any, values: Any, text: Any) -> Any:  # numpy.ndarray, pyarrow.Array, a function of the former's
-    is_null = values.is_null().to_pylist()
-    return pa.array(
-        [None if null else text(number) for number, null in zip(numbers, is_null, strict=True)], pa.string()
-    )
 
 
 def _timestamp_text(text: str) -> str:
     whole, _, fraction = text.replace("T", " ").partition(".")
     digits = fraction.rstrip("0")
     return f"{whole}.{digits}" if digits else whole
-
-
-def _float_text(number: Any) -> str:  # numpy.floating
-    """Writes it as Java's Double.toString and Float.toString: with an exponent from 10,000,000 on and below 0.001."""
-    if not np.isfinite(number):
-        return "NaN" if np.isnan(number) else f"{'-' if number < 0 else ''}Infinity"
-    if number == 0 or 1e-3 <= abs(number) < 1e7:
-        return np.format_float_positional(number, unique=True, trim="0")
-    digits, _, exponent = np.format_float_scientific(number, unique=True, trim="0").partition("e")
-    return f"{digits}E{int(exponent)}"

@@ -77,14 +77,12 @@ _MOST_OPEN_FILES = 256
 _AT_ONCE = 16
 """The most files that are synced to the disk at once, each with its folder: disks combine such requests."""
 
-BYTES_FORMATS = ("binary", "string", "base64")
-"""How keys and values are written: as they are, as the text that they are, or as base64."""
-
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """`kind`: parquet, json or csv. `partition_by`: the columns of the folders. `compression`: zstd, snappy, gzip, lz4
-    or none. `file_size`: bytes after which a unit's next file begins; 0 for never. `timezone`: that of days and hours.
+    """`kind`: parquet, json, csv, orc or delta. `partition_by`: the columns of the folders. `compression`: zstd,
+    snappy, gzip, lz4 or none. `file_size`: bytes after which a unit's next file begins; 0 for never. `timezone`: of days
+    and hours.
     """
 
     kind: str

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 
-def time_texts(times: Any, unit: str = "us") -> list[str | None]:
-    """Writes pyarrow.TimestampArray's times as 2013-01-15T10:00:00.000000, in UTC; `unit` as NumPy's, "D" for days."""
-    return [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(_cut(times, unit)).tolist()]
+def time_texts(times: Any) -> list[str | None]:
+    """Writes pyarrow.TimestampArray's times as 2013-01-15T10:00:00.000000, in UTC."""
+    return [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(_cut(times, "us")).tolist()]
 
 
 def few_time_texts(times: Any, unit: str) -> Any:  # pyarrow.StringArray
-    """Does the same, once for each time that occurs."""
+    """Does the same to a unit of NumPy's ("D" for days), once for each time that occurs."""
     found, places = np.unique(_cut(times, unit), return_inverse=True)
     texts = [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(found).tolist()]
     return pa.array(texts, pa.string()).take(pa.array(places))
