@@ -81,8 +81,8 @@ _AT_ONCE = 16
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
     """`kind`: parquet, json, csv, orc or delta. `partition_by`: the columns of the folders. `compression`: zstd,
-    snappy, gzip, lz4 or none. `file_size`: bytes after which a unit's next file begins; 0 for never. `timezone`: of days
-    and hours.
+    snappy, gzip, lz4 or none. `file_size`: bytes after which a unit's next file begins; 0 for never. `timezone`: of
+    days and hours.
     """
 
     kind: str
