@@ -8,8 +8,8 @@ from pathlib import Path
 from core.common.filesystem import Buffer, FileSystem
 from core.files.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
 from core.files.log_config import LogConfig
-from core.files.segment_indexes import SegmentIndexes
 from core.index.transaction_index import AbortedTransaction
+from core.log.log_segment import SegmentIndexes
 
 _WRITE_BYTES = 1024 * 1024
 

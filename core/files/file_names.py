@@ -17,12 +17,17 @@ from core.common.errors import UnreadableFileError, UsageError
 from core.common.filesystem import FileSystem, scan_growing
 from core.common.salvaging_file import is_of_the_file, unreadable_error
 from core.common.topic_partition import TopicPartition, random_uuid
+from core.index.abstract_index import AbstractIndex
+from core.index.offset_index import OffsetIndex
+from core.index.time_index import TimeIndex
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+SPARSE_INDEXES: dict[str, type[AbstractIndex]] = {INDEX_SUFFIX: OffsetIndex, TIME_INDEX_SUFFIX: TimeIndex}
+"""The kinds with entries for some of the batches, by the suffix of their files."""
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"

@@ -49,6 +49,7 @@ from core.files.file_names import (
     LOG_SUFFIX,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
+    SPARSE_INDEXES,
     SWAP_SUFFIX,
     find_offset_files,
     is_file,
@@ -57,7 +58,6 @@ from core.files.file_names import (
     parse_offset_file_name,
 )
 from core.files.interrupted_deletion import was_replaced
-from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.known_offsets import KnownOffsets, WrongLine
 from core.forensics.recovery_journal import JOURNAL, gave_up_end, read_lost_offsets
 from core.forensics.truncated_segments import rising_entries

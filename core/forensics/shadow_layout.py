@@ -23,9 +23,14 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.salvaging_file import open_salvaging
-from core.files.file_names import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, find_offset_files, offset_file_name
+from core.files.file_names import (
+    LOG_SUFFIX,
+    SPARSE_INDEXES,
+    TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
+    offset_file_name,
+)
 from core.files.file_records import FileRecords, rising_headers
-from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.bit_flip import is_odd_end
 from core.forensics.damage import Damage, DamagedRange

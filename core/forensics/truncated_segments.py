@@ -29,9 +29,15 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.salvaging_file import open_salvaging, read_small_file
-from core.files.file_names import INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, offset_file_name
+from core.files.file_names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SPARSE_INDEXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    offset_file_name,
+)
 from core.files.file_records import FileRecords, rising_headers
-from core.files.segment_indexes import SPARSE_INDEXES
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.records.record_batch import NO_TIMESTAMP

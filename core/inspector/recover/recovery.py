@@ -45,6 +45,7 @@ from core.files.file_names import (
     RECOVERY_POINT_CHECKPOINT,
     SET_ASIDE,
     SNAPSHOT_SUFFIX,
+    SPARSE_INDEXES,
     TRANSACTION_INDEX_SUFFIX,
     ensure_no_cluster,
     find_offset_files,
@@ -57,7 +58,6 @@ from core.files.file_names import (
 )
 from core.files.file_records import FileRecords
 from core.files.log_config import LogConfig
-from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.cut_off_tails import is_proof_of_lost_end, is_set_aside_log
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory

@@ -31,6 +31,7 @@ from core.files.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_METADATA,
+    SPARSE_INDEXES,
     base_offset_of,
     find_offset_files,
     locate_partition,
@@ -38,7 +39,6 @@ from core.files.file_names import (
     parse_partition_directory_name,
 )
 from core.files.file_records import FileRecords
-from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.batch_order import Fate
 from core.forensics.cut_off_tails import is_proof_of_lost_end
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS

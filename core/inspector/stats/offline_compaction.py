@@ -36,10 +36,10 @@ from core.files.file_names import (
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
+    SPARSE_INDEXES,
     offset_file_name,
 )
 from core.files.log_config import LogConfig, parse_topic_configs, stored_topic_values
-from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.missing_offsets import Hole, HoleReason
 from core.forensics.partition_reader import DirectoryReader, PartitionReader

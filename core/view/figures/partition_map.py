@@ -21,8 +21,14 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.salvaging_file import unreadable_error
-from core.files.file_names import LOG_SUFFIX, SNAPSHOT_SUFFIX, SWAP_SUFFIX, find_offset_files, parse_offset_file_name
-from core.files.segment_indexes import SPARSE_INDEXES
+from core.files.file_names import (
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SPARSE_INDEXES,
+    SWAP_SUFFIX,
+    find_offset_files,
+    parse_offset_file_name,
+)
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, SegmentReader

@@ -16,12 +16,12 @@ from core.files.file_names import (
     DELETED_SUFFIX,
     LOCK,
     SET_ASIDE,
+    SPARSE_INDEXES,
     SWAP_SUFFIX,
     is_folder,
     parse_offset_file_name,
 )
 from core.files.producer_snapshot import count_producers
-from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.damage import DamagedRange
 from core.index.transaction_index import ENTRY as TRANSACTION_ENTRY
 from core.inspector.check.file_kind import FileKind, ensure_regular, is_named_by_kafka, kind_of

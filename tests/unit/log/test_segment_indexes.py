@@ -8,7 +8,7 @@ import pytest
 
 from core.common.filesystem import FileSystem
 from core.files.log_config import LogConfig
-from core.files.segment_indexes import SegmentIndexes
+from core.log.log_segment import SegmentIndexes
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
