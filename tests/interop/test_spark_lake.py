@@ -1,4 +1,4 @@
-"""Replays by Spark's writer: every kind of file at a URL, as others read it, and killed in the middle."""
+"""Replays by Spark's writer: every kind of file, as others read it, and killed in the middle."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
+from cli.data_location import Place
+from core.common.errors import AccessError, PlogError
+from core.pipeline.spark_replay_plan import make_plan
+from core.pipeline.spark_replay_request import ReplayRequest
+from core.spark.lake_folder import PlainFolder, open_folder
+from core.spark.lake_replay import LakeReplay
+from core.spark.lake_writer import SparkWriter, run_lake_replay
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import PLOG, run_plog
 from tests.support.spark.readers import read_by_all
 from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.java
 
@@ -49,13 +59,18 @@ NAMES = ["partition", "offset", "key", "value"]
 
 
 @pytest.mark.parametrize("kind", ["json", "csv", "orc", "parquet"])
-def test_all_kinds_at_a_url_as_others_read_them(data_dir: Path, tmp_path: Path, kind: str) -> None:
+def test_all_kinds_as_others_read_them(spark: SparkSession, data_dir: Path, tmp_path: Path, kind: str) -> None:
     out = tmp_path / "a folder"
-    replay = command(data_dir, f"{kind}:file://{out}", "--columns", "partition,offset,timestamp,key,value",
-                     "--key-format", "string", "--value-format", "string")  # fmt: skip
-    done = run_plog(*replay)
-    assert done.returncode == 0, done.stderr
-    assert f"{RECORDS} records in ".encode() in done.stderr
+    request = ReplayRequest(
+        topics=["t"], to=f"{kind}:file://{out}", columns="partition,offset,timestamp,key,value", key_format="string",
+        value_format="string",
+    )  # fmt: skip
+    plan = make_plan(request, Place(data_dir=data_dir).session(), 9000)
+    replay = LakeReplay(open_folder(request.where, lambda: spark))
+    with replay.locked():
+        replay.freeze(plan.request, lambda: plan)
+        run_lake_replay(spark, replay, plan, lambda _: None)
+        replay.commit(plan)
     if kind == "json":
         rows = [json.loads(line) for path in out.glob("*.json") for line in path.read_text().splitlines()]
         found = [tuple(row[name] for name in NAMES) for row in rows]
@@ -64,44 +79,39 @@ def test_all_kinds_at_a_url_as_others_read_them(data_dir: Path, tmp_path: Path, 
         for rows_ in read_by_all(out, kind, NAMES):
             assert rows_ == truth()
     assert not list(out.glob(".*")) + list(out.glob("_SUCCESS")) + list(out.glob("_plog/writing-*"))
-    again = run_plog(*replay)
-    assert b"is done already" in again.stderr
-    verified = run_plog("spark-replay", "--verify", f"file://{out}", "--master", "local[2]")
-    assert verified.returncode == 0, verified.stderr
-    assert b"exact: as the manifest and the log say" in verified.stderr
+    writer = SparkWriter(spark, replay.folder, plan)
+    assert {problem for _, problem, _ in replay.verify(writer, plan, replay.manifest())} == {""}
     next(iter(out.glob(f"*.{'zstd.' if kind in ('orc', 'parquet') else ''}{kind}"))).unlink()
-    assert run_plog("spark-replay", "--verify", f"file://{out}", "--master", "local[2]").returncode == 1
+    assert any("is missing" in problem for _, problem, _ in replay.verify(writer, plan, replay.manifest()))
 
 
-def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_named(spark: SparkSession, tmp_path: Path) -> None:
     log = open_log(tmp_path / "d" / "t-0")
     append(log, make_batch(b"\xff"))
     log.close()
-    done = run_plog(*command(tmp_path / "d", f"json:{tmp_path / 'out'}"))
-    assert done.returncode == 1
-    assert b"value, topic t partition 0 offset 0: the bytes are no UTF-8 text" in done.stderr
-    assert b"--value-format base64" in done.stderr
+    request = ReplayRequest(topics=["t"], to=f"json:{tmp_path / 'out'}")
+    plan = make_plan(request, Place(data_dir=tmp_path / "d").session(), 9000)
+    writer = SparkWriter(spark, PlainFolder(tmp_path / "out"), plan)
+    with pytest.raises(PlogError, match="value, topic t partition 0 offset 0: the bytes are no UTF-8 text") as caught:
+        writer.write(plan.ranges, "x")
+    assert "--value-format base64" in (caught.value.hint or "")
 
 
-def test_file_systems_that_spark_lacks(data_dir: Path) -> None:
-    for to, said in (
-        ("s3a://b/x", b"Spark lacks the file system s3a"),
-        ("s4://b/x", b"Spark lacks the file system s4"),
-    ):
-        done = run_plog(*command(data_dir, f"json:{to}"))
-        assert (done.returncode, said in done.stderr) == (3, True), done.stderr
+def test_file_systems_that_spark_lacks(spark: SparkSession) -> None:
+    for url, said in (("s3a://b/x", "Spark lacks the file system s3a"), ("s4://b/x", "lacks the file system s4")):
+        with pytest.raises(AccessError, match=said):
+            open_folder(url, lambda: spark)
 
 
 def test_killed_in_the_middle_it_goes_on_with_what_is_open(data_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     replay = command(data_dir, f"json:{out}", "--partition-by", "key", "--columns", "partition,offset,key,value",
                      range_size="500")  # fmt: skip
-    for pattern in ("_plog/writing-*/00000/_temporary", "_plog/writing-*/00001", "_plog/receipts/00001.json"):
-        process = subprocess.Popen([PLOG, *replay], stderr=subprocess.DEVNULL, start_new_session=True)
-        wait_until(lambda p=pattern, q=process: list(out.glob(p)) or q.poll() is not None, pattern)  # type: ignore[misc]
-        assert process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    process = subprocess.Popen([PLOG, *replay], stderr=subprocess.DEVNULL, start_new_session=True)
+    wait_until(lambda: list(out.glob("_plog/writing-*/00001")) or process.poll() is not None, "the second round")
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
     done = run_plog(*replay)
     assert done.returncode == 0, done.stderr
     found = []
