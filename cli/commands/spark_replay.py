@@ -571,8 +571,11 @@ def _run_with_spark(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequenc
 
             run_replay(session, replay, plan, progress.on_done)
         else:
+            from core.spark.lake_folder import find_untried
             from core.spark.lake_writer import run_lake_replay
 
+            if untried := find_untried(replay.folder.url, plan.output.kind, session.version):
+                say(f"warning: {untried}")
             run_lake_replay(session, replay, plan, progress.on_done)
 
 

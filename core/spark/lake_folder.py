@@ -282,6 +282,26 @@ class HadoopFolder:
             raise explain(f"{self.url}/{name}".rstrip("/"), causes, hadoop) from error
 
 
+_TRIED = {
+    "file": ("4.2.", "4.3."),
+    "hdfs": ("4.3.",),
+    "s3a": ("4.3.",),
+    "delta:file": ("4.2.",),
+}
+"""File systems, and where Delta is, and the versions of PySpark that plog was tried with; docs/spark.md has more."""
+
+
+def find_untried(url: str, kind: str, pyspark: str) -> str | None:
+    """Names what plog has not been tried with, under this version of PySpark; returns None if it has."""
+    scheme = url.partition(":")[0].lower()
+    name = f"delta:{scheme}" if kind == "delta" else scheme
+    if pyspark.startswith(_TRIED.get(name, ())):
+        return None
+    return (
+        f"{name}: was not tried with PySpark {pyspark} (docs/spark.md says what was); --verify checks what is written"
+    )
+
+
 def explain(url: str, causes: str, hadoop: str) -> AccessError:
     """Makes the error that users see. `causes`: Java's exceptions, a line each, the root cause last; `hadoop`: the
     version of Spark's own Hadoop.

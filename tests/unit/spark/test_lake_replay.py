@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError, PlogError
-from core.spark.lake_folder import PlainFolder, explain
+from core.spark.lake_folder import PlainFolder, explain, find_untried
 from core.spark.lake_replay import LakeReplay, Measure
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
@@ -399,3 +399,20 @@ def test_what_hadoop_refuses_is_told_in_words(url: str, causes: str, said: str, 
     error = explain(url, causes, "3.5.0")
     assert said in error.message
     assert hint in (error.hint or "")
+
+
+@for_each(
+    "url, kind, pyspark, untried",
+    [
+        ("file:///lake", "json", "4.2.0", ""),
+        ("hdfs://name/lake", "parquet", "4.3.0", ""),
+        ("hdfs://name/lake", "parquet", "4.30.0", "hdfs"),
+        ("abfss://a@b/lake", "orc", "4.3.0", "abfss"),
+        ("file:///lake", "delta", "4.2.0", ""),
+        ("file:///lake", "delta", "4.3.0", "delta:file"),
+        ("S3A://bucket/lake", "delta", "4.2.0", "delta:s3a"),
+    ],
+)
+def test_what_was_not_tried_is_named(url: str, kind: str, pyspark: str, untried: str) -> None:
+    found = find_untried(url, kind, pyspark)
+    assert (found or "").partition(": ")[0] == untried
