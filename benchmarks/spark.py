@@ -1,11 +1,14 @@
 """plog's data source and replay beside Spark's own Kafka connector, on one log.
 
-    .venv/bin/python -m benchmarks.spark [--rounds 5] [--warm-up 1] [--records 4000000] [--codec none] [--start-up]
+    .venv/bin/python -m benchmarks.spark [--rounds 5] [--warm-up 1] [--records 4000000] [--codec none]
+                                         [--start-up | --whole]
 
 Four partitions, records of some 200 bytes in batches of 16 KB, in the page cache. The connector reads
 them from a real Kafka that serves the directory, and shares the CPUs with it; plog reads the directory, checksums
 checked. One Spark, local[2]. To noop: all columns, headers too. To Parquet, zstd: the connector's DataFrame by Spark's
 writer, plog's by a replay's tasks, with digests, receipts and manifest.
+
+`--whole`: each job in processes of its own; the CPU seconds of all of them, Spark's start included, without Kafka's.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from core.spark.replay_plan import ReplayPlan
 from core.spark.source_options import TARGET_BYTES
 from core.spark.spark_session import spark_session
 from core.spark.spark_settings import SparkSettings
+from plog.spark import register
 from tests.support.broker import add_topic, open_broker
 from tests.support.kafka_server import KafkaServer
 from tests.support.server import PLOG
@@ -102,6 +106,68 @@ with spark_session(SparkSettings("local[2]"), Path(sys.argv[1])) as spark:
 """
 
 
+_BARE_SQL = _BARE.replace(_BARE.splitlines()[-1], "    spark.range(4).write.format('noop').mode('overwrite').save()")
+_WHOLE = """
+import sys; from pathlib import Path; from benchmarks.spark import frame_of, register, to_noop, to_parquet
+from core.spark.spark_session import spark_session; from core.spark.spark_settings import SparkSettings
+_, scratch, target, name, option, value = sys.argv
+with spark_session(SparkSettings("local[2]"), Path(scratch)) as spark:
+    register(spark)
+    frame = frame_of(spark, name, **{option: value})
+    to_noop(frame) if target == "noop" else to_parquet(frame, Path(target))
+"""
+_REAPER = """
+import ctypes, os, resource, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: what outlives its parent is waited for, and counted
+code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+try:
+    while True:
+        os.wait()
+except ChildProcessError:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime)
+sys.exit(code)
+"""
+
+
+def cpu_of(job: list[str]) -> float:
+    """Returns the CPU seconds of a command and of all processes that it starts."""
+    done = subprocess.run([sys.executable, "-c", _REAPER, *job], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def measure_whole(records: int, codec: str, rounds: int) -> None:
+    """Everything in turns, and how many times the connector's CPU time is plog's."""
+    use_connector()
+    with scratch_folder() as directory:
+        data_dir, out, scratch = directory / "data", directory / "out", directory / "spark"
+        write_logs(data_dir, records, codec)
+        frame = [sys.executable, "-c", _WHOLE, str(scratch)]
+        replayed = [str(PLOG), "spark-replay", "t", "--master", "local[2]", "--data-dir", str(data_dir), "--to"]
+        ours = ["plog", "path", str(data_dir)]
+        with KafkaServer(data_dir, java_options=("-Xmx1G", *archive_options()), log_cleaner_enable="false") as kafka:
+            theirs = ["kafka", "kafka.bootstrap.servers", kafka.address]
+            jobs: dict[str, list[str]] = {
+                "bare Spark": [sys.executable, "-c", _BARE, str(scratch)],
+                "bare SQL": [sys.executable, "-c", _BARE_SQL, str(scratch)],
+                "noop, connector": [*frame, "noop", *theirs],
+                "noop, plog": [*frame, "noop", *ours],
+                "parquet, connector": [*frame, str(out), *theirs],
+                "parquet, plog": [*replayed, f"parquet:{out}"],
+                "parquet by URL, plog": [*replayed, f"parquet:file://{out}"],
+            }
+            figures: dict[str, list[float]] = {name: [] for name in jobs}
+            for _ in range(rounds):
+                for name, job in jobs.items():
+                    shutil.rmtree(out, ignore_errors=True)
+                    figures[name].append(cpu_of(job))
+        for name, seconds in figures.items():
+            print(f"{name:24} {seconds_of(seconds)} of CPU")
+        for kind in ("noop", "parquet", "parquet by URL"):
+            ratios = quotients(figures[f"{kind.partition(' ')[0]}, connector"], figures[f"{kind}, plog"])
+            print(f"{kind}: the connector's CPU time, times plog's: {spread(ratios, '.2f')}")
+
+
 def command(data_dir: Path, out: Path) -> float:
     shutil.rmtree(out, ignore_errors=True)
     options = ["--master", "local[2]", "--data-dir", str(data_dir)]
@@ -156,6 +222,7 @@ def main() -> None:
     parser = option_parser(__doc__, rounds=5, warm_up=1, records=4_000_000)
     parser.add_argument("--codec", default="none", help="none, gzip, snappy, lz4 or zstd")
     parser.add_argument("--start-up", action="store_true", help="the command's start and memory instead")
+    parser.add_argument("--whole", action="store_true", help="the CPU time of each job with Spark's start instead")
     options = parser.parse_args()
     ensure_packages("pyspark", extra="spark")
     if options.start_up:
@@ -163,12 +230,13 @@ def main() -> None:
             start_up(directory, options.records, options.rounds)
         return
     ensure_kafka()
+    if options.whole:
+        measure_whole(options.records, options.codec, options.rounds)
+        return
     measure(options.records, options.codec, options.rounds, options.warm_up)
 
 
 def measure(records: int, codec: str, rounds: int, warm_up: int) -> None:
-    from plog.spark import register
-
     use_connector()
     with scratch_folder() as directory:
         data_dir, out = directory / "data", directory / "out"
