@@ -24,7 +24,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Required, TypedDict, cast
+
+import msgspec
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.admin.group_admin import GroupAdmin, GroupOffset
@@ -47,6 +49,17 @@ if TYPE_CHECKING:
 _COLUMNS = ("key", "value", "partition", "timestamp", "headers")
 _TIMEOUT_MS = 15 * 60_000
 _IS_LACKING = {"is_lacking": True}
+
+
+class _LaneFields(TypedDict, total=False):
+    """The metadata of a lane's offset. Plans of earlier releases have neither groups nor lanes."""
+
+    start: Required[int]
+    end: Required[int]
+    topic_id: Required[str]
+    groups: dict[str, CommitNote]
+    lanes: int
+    is_lacking: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,7 @@ class Lane:
 
     def as_planned(self, found: GroupOffset) -> Lane:
         """Returns the lane as its committed offset says, with the present ranges."""
-        planned = json.loads(found.metadata)
+        planned = _planned(self.name, found)
         inside = _within(self.ranges, planned["start"], planned["end"])
         if self.ranges and not self.ranges[0].fails_if_gone:
             inside = _from(inside, self.ranges[0], found.offset, planned["end"])
@@ -88,14 +101,14 @@ class Lane:
             end_offset=planned["end"],
             ranges=inside,
             done_offset=found.offset,
-            groups={group: CommitNote(**fields) for group, fields in planned.get("groups", {}).items()},
+            groups=planned.get("groups", {}),
             is_lacking=planned.get("is_lacking", False),
             lanes=planned.get("lanes", 0),
         )
 
     def at(self, found: GroupOffset) -> Lane:
         """Returns the lane with the progress of its committed offset."""
-        is_lacking = json.loads(found.metadata).get("is_lacking", False)
+        is_lacking = _planned(self.name, found).get("is_lacking", False)
         return replace(self, done_offset=found.offset, is_lacking=is_lacking)
 
     @property
@@ -136,17 +149,19 @@ class TopicReplay:
             raise PlogError(
                 f"{self.topic} has records, and its cluster has no offsets of this replay: --continue would write them "
                 "once more, if they were forgotten",
-                hint="a cluster forgets them offsets.retention.minutes after the last run; for a first run into a "
-                "topic with other records: the same command without --continue",
+                hint="a cluster has them for the same command alone (topics, options, addresses), and forgets them "
+                "offsets.retention.minutes after its last run; for a first run into a topic with other records: the "
+                "same command without --continue",
             )
-        planned = {name: json.loads(offset.metadata) for name, offset in found.items()}
+        planned = {name: _planned(name, offset) for name, offset in found.items()}
         if not found or len(found) < min(fields.get("lanes", 0) for fields in planned.values()):
             return None
         ends, topic_ids = [], {}
         for name, offset in found.items():
             topic, _, number = name.removeprefix(prefix).rpartition("-")
             ends.append((topic, int(number), offset.offset))
-            topic_ids[topic] = planned[name]["topic_id"]
+            if topic_id := planned[name]["topic_id"]:
+                topic_ids[topic] = topic_id
         output = OutputFormat("topic", "binary", "binary")
         return ReplayPlan(dict(request), (), output, topic_ids=topic_ids, ends=tuple(sorted(ends)))
 
@@ -191,7 +206,8 @@ class TopicReplay:
         if not (new.ranges or goes_on):
             return new
         partition, name = new.partition, new.name
-        if json.loads(found.metadata)["topic_id"] != new.topic_id:
+        planned_id = _planned(name, found)["topic_id"]
+        if planned_id and new.topic_id and planned_id != new.topic_id:
             raise PlogError(
                 f"{partition} is of another topic than when its replay began, by the topic's id",
                 hint=f"plog group delete {name} forgets what was replayed",
@@ -290,6 +306,20 @@ def _prefix_of(request: Mapping[str, Any]) -> str:
     if "allow_loss" in request:
         request["allow_loss"] = False
     return f"plog-replay-{hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]}-"
+
+
+def _planned(name: str, found: GroupOffset) -> dict[str, Any]:
+    """Returns the lane's plan, as its metadata has it. Raises PlogError for an offset that somebody else committed."""
+    try:
+        fields = msgspec.json.decode(found.metadata, type=_LaneFields)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise PlogError(
+            f"group {name} is at offset {found.offset} and has no plan of a replay: somebody else committed to it "
+            f"({error})",
+            hint=f"plog group delete {name} forgets what was replayed; the same command without --continue begins "
+            "again, and writes it once more",
+        ) from error
+    return cast("dict[str, Any]", fields)
 
 
 def _covers(lane: Lane) -> bool:

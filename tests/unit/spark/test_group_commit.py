@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from pathlib import Path
@@ -317,6 +318,37 @@ def test_a_topic_whose_replay_was_forgotten_is_not_filled_twice(job: Job) -> Non
         job.to_topic(continue_=True)
     assert "without --continue" in (refused.value.hint or "")
     assert job.in_target() == list(range(10))
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("metadata", ["", "{}", "[]", '{"start": 0, "end": "x", "topic_id": ""}'], ids=range(4))
+def test_groups_of_a_replay_that_others_moved_are_told_of(job: Job, metadata: str) -> None:
+    """`kafka-consumer-groups --reset-offsets` leaves no metadata."""
+    job.grow(10)
+    job.to_topic(continue_=True)
+    with contextlib.closing(job.connect()) as client:
+        admin = GroupAdmin(client)
+        (lane,) = [g.group_id for g in admin.list_groups() if g.group_id.endswith(f"-{job.name}-0")]
+        admin.commit(lane, {TopicPartition(job.target, 0): 5}, metadata=metadata)
+    for options in ({"continue_": True}, {}):
+        with pytest.raises(PlogError, match=rf"group {lane} is at offset 5 and has no plan of a replay"):
+            job.to_topic(**options)
+    assert job.in_target() == list(range(10))
+
+
+@pytest.mark.longer
+def test_a_topic_whose_id_was_not_known_at_first_goes_on(job: Job) -> None:
+    """Of an old data directory, say, without partition.metadata."""
+    job.grow(10)
+    job.to_topic(continue_=True)
+    with contextlib.closing(job.connect()) as client:
+        admin, place = GroupAdmin(client), TopicPartition(job.target, 0)
+        (lane,) = [g.group_id for g in admin.list_groups() if g.group_id.endswith(f"-{job.name}-0")]
+        fields = json.loads(admin.offsets(lane)[place].metadata)
+        admin.commit(lane, {place: 10}, metadata=json.dumps(fields | {"topic_id": ""}))
+    job.grow(5)
+    job.to_topic(continue_=True)
+    assert job.in_target() == list(range(15))
 
 
 @pytest.mark.longer
