@@ -252,6 +252,8 @@ def _replay_to_folder(
         _say_what_came_since(replay.where, plan.next_offsets, make_plan, hint=_how_to_go_on(request))
         return _print_left_out(replay.left_out(plan))
 
+    _ensure_table_takes(replay, plan, replay.earlier_manifests(plan))
+
     def count_done() -> str:
         return _done_of(len(plan.ranges), len(replay.missing(plan)))
 
@@ -271,6 +273,7 @@ def _replay_to_folder(
         plan = replay.freeze(asked, lambda: planned).reached_by(find_spark_access())
         left_out = [] if goes_on and is_all_done() else run()
         if goes_on and (following := make_plan(after=plan)).ranges:
+            _ensure_table_takes(replay, following, [*replay.earlier_manifests(plan), replay.manifest()])
             replay.go_on(following)
             plan = following
             left_out += run()
@@ -402,14 +405,6 @@ def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark, *, is_del
     if _has_nothing_to_do(replay, plan, is_delta=is_delta):
         _say_done(replay, plan)
         return
-    if is_delta and isinstance(replay, Replay):
-        from core.spark.delta_table import ensure_table_takes
-        from core.spark.range_output import written_schema
-        from core.spark.record_schema import schema_of
-
-        ensure_table_takes(
-            Path(replay.where), written_schema(plan.output, schema_of(plan.columns)), plan.output.partition_by
-        )
     _reopen(replay, plan, is_delta=is_delta)
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
@@ -435,6 +430,24 @@ def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark, *, is_del
     rows, files_ = replay.totals(plan)
     say(f"{rows:,} records in {files_} files in {replay.where}, {time.monotonic() - started_s:.1f} s")
     _warn_of_unknown_files(replay, plan)
+
+
+def _ensure_table_takes(replay: Replay | LakeReplay, plan: ReplayPlan, before: Sequence[Mapping[str, Any]]) -> None:
+    """Raises PlogError if a Delta table in a plain folder does not take the plan's files, or is gone since the plans
+    `before`, of which these are the manifests. Columns that Spark makes are known, and checked, later.
+    """
+    if not plan.is_of_table or plan.output.kind == "delta":
+        return
+    from core.spark.delta_table import ensure_table_is_there, ensure_table_takes, is_committed
+    from core.spark.range_output import written_schema
+    from core.spark.record_schema import schema_of
+    from core.spark.replay import Replay
+
+    directory = Path(replay.where)
+    if any(manifest["files"] for manifest in before):
+        ensure_table_is_there(directory)
+    if isinstance(replay, Replay) and not is_committed(directory, plan.id):
+        ensure_table_takes(directory, written_schema(plan.output, schema_of(plan.columns)), plan.output.partition_by)
 
 
 def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan, *, is_delta: bool) -> None:
@@ -549,13 +562,15 @@ def _say_what_came_since(
 
 
 def _run_job(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
+    from core.spark.delta_table import TableMisfitError
+
     def count_left() -> str:
         return f"{len(replay.missing(plan))} of {len(plan.ranges)} ranges"
 
     try:
         with _adding_how_to_go_on(count_left):
             _run_with_spark(replay, plan, todo, spark)
-    except UsageError:
+    except (UsageError, TableMisfitError):
         replay.withdraw(plan)
         raise
 

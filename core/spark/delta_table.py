@@ -9,9 +9,11 @@ Source: Delta Transaction Log Protocol; the package deltalake (delta-rs) writes 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -23,6 +25,16 @@ from core.spark.partition_folder import value_of_folder
 from core.spark.range_output import WrittenFile
 
 _VERSION = 1
+
+_NOT_SAID = re.compile(r"\x1b\[\d*m|↳|\n +\d+: .*", re.DOTALL)
+"""Colours, and the stack of delta-rs, in the texts of its errors."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TableMisfitError(PlogError):
+    """The Delta table that is there does not take the replay's files."""
 
 
 def ensure_delta() -> None:
@@ -41,34 +53,73 @@ def ensure_delta() -> None:
         ) from error
 
 
+def _explained(function: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
+    """Makes the function raise AccessError, which names the folder, where the package raises errors of its own: for a
+    log that is damaged or that needs a newer package, or a commit that another one was quicker than.
+    """
+
+    @wraps(function)
+    def explained(directory: Path, /, *args: P.args, **options: P.kwargs) -> T:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return function(directory, *args, **options)
+        except (DeltaError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # the system's, and no text of delta-rs
+                raise
+            raise AccessError(
+                f"the Delta table {directory} can't be used: {' '.join(_NOT_SAID.sub('', str(error)).split())}",
+                where=str(directory),
+                hint="see its _delta_log, and whether a newer package deltalake knows the table's features; when that "
+                "is mended, the same command goes on",
+            ) from error
+
+    return explained
+
+
 def _open_table(directory: Path) -> Any | None:  # deltalake.DeltaTable
     from deltalake import DeltaTable
 
     return DeltaTable(directory) if DeltaTable.is_deltatable(str(directory)) else None
 
 
+@_explained
 def is_committed(directory: Path, plan_id: str) -> bool:
     table = _open_table(directory)
     return table is not None and table.transaction_version(plan_id) == _VERSION
 
 
+@_explained
 def active_files(directory: Path) -> set[str]:
     """Returns the names of the files that the table has now, in the folder; of no table, none."""
     table = _open_table(directory)
     return set() if table is None else {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
 
 
+@_explained
+def ensure_table_is_there(directory: Path) -> None:
+    """Raises AccessError if there is no table: one that was made now would lack what was committed before."""
+    if _open_table(directory) is None:
+        raise AccessError(
+            f"{directory} is no Delta table any more: nothing in {directory / '_delta_log'} says which files earlier "
+            "nights committed",
+            where=str(directory),
+            hint="bring _delta_log back, or replay to a new folder",
+        )
+
+
+@_explained
 def ensure_table_takes(directory: Path, columns: Any, partition_by: Sequence[Partition]) -> None:
-    """Raises PlogError if there is a table that files of these columns (pyarrow.Schema) do not fit: Delta itself does
-    not look into files that are added.
+    """Raises TableMisfitError if there is a table that files of these columns (pyarrow.Schema) do not fit: Delta itself
+    does not look into files that are added.
     """
     table = _open_table(directory)
     if table is None:
         return
     from deltalake import Schema
 
-    def refuse(what: str) -> PlogError:
-        return PlogError(f"the Delta table {directory} {what}", hint="replay to a new folder")
+    def refuse(what: str) -> TableMisfitError:
+        return TableMisfitError(f"the Delta table {directory} {what}", hint="replay to a new folder")
 
     names = [one.name for one in partition_by]
     metadata = table.metadata()
@@ -97,6 +148,7 @@ def _with_partitions(columns: Any, partition_by: Sequence[Partition]) -> Any:  #
     return pa.schema([*columns.remove_metadata(), *(pa.field(one.name, pa.string()) for one in partition_by)])
 
 
+@_explained
 def commit_delta_table(
     directory: Path, files: Sequence[WrittenFile], partition_by: Sequence[Partition], plan_id: str
 ) -> None:

@@ -22,6 +22,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 
 from core.common.errors import PlogError, UsageError
 from core.spark.decoded_frame import find_malformed, write_dead_letters
+from core.spark.delta_table import ensure_table_takes
 from core.spark.lake_folder import LakeFolder
 from core.spark.lake_replay import LakeReplay, Measure
 from core.spark.offset_range import OffsetRange
@@ -73,8 +74,12 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 def run_lake_replay(
     session: SparkSession, replay: LakeReplay, plan: ReplayPlan, on_done: Callable[[Receipt], None]
 ) -> None:
-    """Writes the missing rounds, as `LakeReplay.run` does; Ctrl-C ends it."""
+    """Writes the missing rounds, as `LakeReplay.run` does; Ctrl-C ends it. Raises TableMisfitError if a Delta table in a
+    plain folder does not take the files.
+    """
     writer = SparkWriter(session, replay.folder, plan)
+    if plan.is_of_table and plan.output.kind != "delta":
+        ensure_table_takes(Path(replay.where), writer.find_columns(), plan.output.partition_by)
     run_interruptibly(session, lambda: replay.run(writer, plan, on_done))
 
 
@@ -87,6 +92,12 @@ class SparkWriter:
         self._url = folder.url
         self._plan = plan
         self._schema: StructType | None = None
+
+    def find_columns(self) -> Any:  # pyarrow.Schema
+        """Returns the columns of the files, without those that are in the folders' names."""
+        names = {one.name for one in self._plan.output.partition_by}
+        fields = [field for field in self._frame(self._plan.ranges[:1]).schema if field.name not in names]
+        return to_arrow_schema(StructType(fields), timezone="UTC")
 
     def write(self, ranges: Sequence[OffsetRange], name: str) -> Measure:
         writer, observation = self._writer(ranges, "errorifexists")

@@ -457,6 +457,8 @@ class Replay(ReplayState):
         manifests = [*self.earlier_manifests(plan_of_manifest(manifest)), manifest]
         promised = [WrittenFile.from_json(fields) for manifest in manifests for fields in manifest["files"]]
         problems = []
+        if promised and plan_of_manifest(manifest).is_of_table and not self._is_table:
+            problems.append(f"{DELTA_LOG} is missing: it is no Delta table any more")
         for file in promised:
             path = self.directory / file.name
             if replaced(file.name):

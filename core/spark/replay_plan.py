@@ -60,6 +60,11 @@ class ReplayPlan:
         return not (self.rounds or is_own)
 
     @property
+    def is_of_table(self) -> bool:
+        """Whether the files are those of a Delta table."""
+        return str(self.request.get("to")).startswith("delta:")
+
+    @property
     def prefix(self) -> str:
         """Returns what the names of units and files that are no range's begin with: each plan has its own."""
         return "" if self.number == 1 else f"{self.number}-"

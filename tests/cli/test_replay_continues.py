@@ -281,7 +281,40 @@ def test_a_table_whose_columns_do_not_fit_is_refused_before_anything_is_written(
     nights.kind = "delta"
     assert "is not empty" in nights.run("--columns", "offset,value", code=1)
     assert said in nights.night("--columns", "offset,value", code=1)
-    assert not list(nights.out.glob("*.parquet"))
+    assert [path.name for path in nights.out.iterdir()] == ["_delta_log"]  # so that other options may be tried
+
+
+@pytest.mark.parametrize("commit", [b"garbage\n", b'{"protocol":{"minReaderVersion":9,"minWriterVersion":9}}\n'])
+def test_a_table_that_the_package_does_not_read_is_told_of(nights: Nights, commit: bytes) -> None:
+    """The errors of delta-rs are classes of its own, with stacks of Rust in their texts."""
+    pytest.importorskip("deltalake")
+    nights.kind = "delta"
+    nights.night()
+    nights.came(3)
+    before = nights.all_files()
+    (path := nights.out / "_delta_log" / f"{1:020d}.json").write_bytes(commit)
+    said = nights.night(code=3)
+    assert f"the Delta table {nights.out} can't be used: " in said
+    assert "unknown" not in said
+    path.unlink()
+    assert nights.all_files() == before
+    nights.night()
+    assert nights.offsets() == list(range(9))
+
+
+def test_a_table_whose_log_is_gone_is_not_made_again(nights: Nights) -> None:
+    """It would have the last night alone."""
+    pytest.importorskip("deltalake")
+    nights.kind = "delta"
+    nights.night()
+    nights.came(3)
+    log, away = nights.out / "_delta_log", nights.out.with_name("away")
+    log.rename(away)
+    assert "is no Delta table any more" in nights.night(code=3)
+    assert "_delta_log is missing" in nights.verify(code=1)
+    away.rename(log)
+    nights.night()
+    assert nights.offsets() == list(range(9))
 
 
 def test_a_table_that_others_made_is_appended_to(nights: Nights) -> None:
