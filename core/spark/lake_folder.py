@@ -16,6 +16,7 @@ Source: Hadoop's FileSystem specification, and the page about S3A's conditional 
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from core.common.errors import AccessError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error, open_regular
 from core.common.out_file import open_sink
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class PlainFolder:
 
     def read(self, name: str) -> bytes | None:
         with self._explained(name, "read"), suppress(FileNotFoundError, NotADirectoryError):
-            return (self._directory / name).read_bytes()
+            with os.fdopen(open_regular(self._directory / name, os.O_RDONLY), "rb") as file:
+                return file.read()
         return None
 
     def sizes(self, name: str = "") -> dict[str, int]:

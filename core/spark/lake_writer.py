@@ -74,8 +74,8 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 def run_lake_replay(
     session: SparkSession, replay: LakeReplay, plan: ReplayPlan, on_done: Callable[[Receipt], None]
 ) -> None:
-    """Writes the missing rounds, as `LakeReplay.run` does; Ctrl-C ends it. Raises TableMisfitError if a Delta table in a
-    plain folder does not take the files.
+    """Writes the missing rounds, as `LakeReplay.run` does; Ctrl-C ends it. Raises TableMisfitError if a Delta table in
+    a plain folder does not take the files.
     """
     writer = SparkWriter(session, replay.folder, plan)
     if plan.is_of_table and plan.output.kind != "delta":

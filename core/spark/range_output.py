@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError, UsageError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error, open_regular
 from core.common.out_file import open_sink
 from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
@@ -52,7 +52,8 @@ def read_state(path: Path, parse: Callable[[Any], T], hint: str | None = None) -
     read, too.
     """
     try:
-        content = path.read_bytes()
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+            content = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -290,9 +290,10 @@ class ReplayState:
         found = []
         for number in range(1, plan.number):
             name = f"{_MANIFESTS}/{number}.json"
-            manifest = self._read_manifest(name)
+            hint = "bring it back from a copy, or replay to a new folder: nothing else says what that night wrote"
+            manifest = self._read_manifest(name, hint)
             if manifest is None:
-                raise AccessError(f"{self.where}/{STATE}/{name} is missing", where=self.where)
+                raise AccessError(f"{self.where}/{STATE}/{name} is missing", where=self.where, hint=hint)
             found.append(manifest)
         return found
 
@@ -302,6 +303,7 @@ class ReplayState:
                 WrittenFile.from_json(file)
             msgspec.convert(fields.get("left_out", {}), dict[str, list[str]])
             msgspec.convert(fields.get("proof", []), list[RoundProof])
+            msgspec.convert(fields["id"], str)
             plan_of_manifest(fields)
             return fields
 

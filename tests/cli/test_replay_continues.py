@@ -369,6 +369,26 @@ def test_the_proof_goes_through_all_nights(nights: Nights) -> None:
     assert "exact" in nights.verify()
     (nights.state / "manifests" / "1.json").unlink()
     assert f"{nights.state / 'manifests' / '1.json'} is missing" in nights.verify(code=3)
+    before = nights.all_files()
+    assert "bring it back from a copy" in nights.night(code=3)
+    assert nights.all_files() == before
+
+
+def test_state_files_that_are_none(nights: Nights) -> None:
+    """A pipe would be waited for."""
+    nights.night()
+    nights.came(1)
+    plan, manifest = nights.state / "plan.json", nights.state / "manifest.json"
+    content = plan.read_bytes()
+    plan.unlink()
+    os.mkfifo(plan)
+    assert f"could not read {plan}: is a named pipe" in nights.night(code=3)
+    plan.unlink()
+    plan.write_bytes(content)
+    fields = json.loads(manifest.read_bytes())
+    del fields["id"]
+    manifest.write_text(json.dumps(fields))
+    assert f"{manifest} is damaged: KeyError: 'id'" in nights.night(code=3)
 
 
 def test_an_empty_first_night(tmp_path: Path) -> None:
