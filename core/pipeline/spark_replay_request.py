@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
@@ -235,6 +236,10 @@ class ReplayRequest:
         if self.decodes:
             self.formats.ensure_consistent()
         ensure_zone(self.timezone)
+        if "" in self.partition_by:
+            raise UsageError("--partition-by: its text is empty", hint="--partition-by day")
+        if self.dead_letter:
+            ensure_apart(self.dead_letter, self.kind, self.where)
         if self.compression not in ("", *COMPRESSIONS):
             raise UsageError(f"--compression {self.compression}: expected {', '.join(COMPRESSIONS)}")
         if self.bad_timestamps not in ("error", "null"):
@@ -260,10 +265,29 @@ RULES = (
 
 
 def ensure_zone(name: str) -> None:
-    """Raises UsageError for a time zone that is not known."""
-    from zoneinfo import ZoneInfo
+    """Raises UsageError for a time zone that is not known, or not the same on all nodes."""
+    from zoneinfo import available_timezones
 
-    try:
-        ZoneInfo(name)
-    except (ValueError, OSError, LookupError):
-        raise UsageError(f"--timezone {name}: no such zone", hint="as UTC, Europe/Berlin or America/New_York") from None
+    if name != "UTC" and name not in available_timezones() - {"Factory", "localtime"}:
+        raise UsageError(f"--timezone {name}: no such zone", hint="as UTC, Europe/Berlin or America/New_York")
+
+
+def ensure_apart(dead_letter: str, kind: str, directory: str) -> None:
+    """Raises UsageError if bad records can't be kept there: for a URL that is none, or one in the folder of the output,
+    whose readers would find them.
+    """
+    named, colon, where = dead_letter.partition(":")
+    if named not in ("parquet", "json"):
+        where = "" if colon and named in KINDS else dead_letter
+    if not where:
+        raise UsageError(f"--dead-letter {dead_letter}: expected parquet:URL, json:URL, or the URL of a folder")
+    path = Path(where.removeprefix("file://").removeprefix("file:")).resolve()
+    if (
+        kind in FILE_KINDS
+        and "://" not in where.removeprefix("file://")
+        and path.is_relative_to(Path(directory).resolve())
+    ):
+        raise UsageError(
+            f"--dead-letter {dead_letter}: bad records can't be in the folder of the others, {directory}",
+            hint="its readers would find them: name a folder beside it",
+        )

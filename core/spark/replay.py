@@ -141,11 +141,13 @@ class ReplayState:
                     f"{self.where} is not empty: {strangers[0]} is in it, and no replay", hint="replay to a new folder"
                 )
             return None
-        differing = sorted(k for k in {**request, **frozen.request} if request.get(k) != frozen.request.get(k))
+        now, then = (one | {"to": str(one.get("to")).partition(":")[0]} for one in (dict(request), frozen.request))
+        differing = sorted(k for k in {**now, **then} if now.get(k) != then.get(k))
         if differing:
+            were = ", ".join(f"{k.rstrip('_')} was {then.get(k)!r}, not {now.get(k)!r}" for k in differing)
             raise PlogError(
                 f"{self.where} holds another replay, of another {', '.join(differing)}",
-                hint="replay to a new folder, or repeat the first command",
+                hint=f"replay to a new folder, or repeat the first command: {were}",
             )
         return frozen
 

@@ -473,6 +473,23 @@ def test_another_request_does_not_go_on(nights: Nights, tmp_path: Path) -> None:
     assert nights.offsets() == list(range(6))
 
 
+def test_a_folder_goes_on_under_another_name(nights: Nights) -> None:
+    """It has its plan with it: a slash at its end, a link to it, or a move say nothing of another replay."""
+    nights.night()
+    nights.came(2)
+    nights.out = nights.out.rename(nights.out.with_name("moved"))
+    nights.night()
+    assert nights.offsets() == list(range(8))
+    assert "from was 'beginning', not '3'" in nights.night("--from", "3", code=1)
+
+
+def test_bad_records_are_not_among_the_others(nights: Nights) -> None:
+    for where in nights.out, f"json:{nights.out}/bad", f"file://{nights.out}/bad":
+        said = nights.night("--value-format", "json", "--dead-letter", str(where), code=2)
+        assert "bad records can't be in the folder of the others" in said
+    assert not nights.out.exists()
+
+
 def test_a_folder_of_an_earlier_release_goes_on(nights: Nights) -> None:
     nights.run("--partition-by", "hour")
     for name in "plan.json", "manifest.json":
