@@ -80,9 +80,12 @@ class PlainFolder:
         self.url = f"file://{self._directory}"  # as it is: Hadoop's paths are not encoded
 
     def read(self, name: str) -> bytes | None:
-        with self._explained(name, "read"), suppress(FileNotFoundError, NotADirectoryError):
-            with os.fdopen(open_regular(self._directory / name, os.O_RDONLY), "rb") as file:
-                return file.read()
+        with (
+            self._explained(name, "read"),
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.fdopen(open_regular(self._directory / name, os.O_RDONLY), "rb") as file,
+        ):
+            return file.read()
         return None
 
     def sizes(self, name: str = "") -> dict[str, int]:
