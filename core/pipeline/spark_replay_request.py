@@ -33,6 +33,12 @@ FILE_KINDS = ("parquet", "json", "csv", "orc", "delta")
 KINDS = (*FILE_KINDS, "topic")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*", re.DOTALL)
+_SECRET = re.compile(r"://[^/@:\[]*:(?!\d*/)[^@]*@")
+"""Of a URL's user and password; the password may have a /, as secret keys of S3 do, and a port is none."""
+
+_NO_URL = re.compile("(?i:file|(view|s?web)?hdfs|ofs|s3[an]?|gs|abfss?|wasbs?|https?|ftp):(?!/)")
+"""Of a URL that would be a folder's name."""
+
 _SINCE = (
     "bad_timestamps", "compression", "file_size", "schema_registry", "schema_context", "value_schema", "key_schema",
     "schema_json", "dead_letter", "timezone",
@@ -229,6 +235,8 @@ class ReplayRequest:
         if self.kind not in KINDS or not self.where:
             expected = f"{', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
             raise UsageError(f"--to {self.to}: expected {expected}" if self.to else f"name a target: --to {expected}")
+        _ensure_place("--to", self.where)
+        _ensure_place("--dead-letter", self.dead_letter)
         if self.compression == "zstd" and self.kind in ("json", "csv"):
             raise UsageError(f"--compression zstd: {self.kind} files can be compressed with gzip, snappy or lz4")
         for side in ("key", "value"):
@@ -262,6 +270,20 @@ RULES = (
     excludes("continue_", "latest_per_key", "--latest-per-key is of the whole topic: not with --continue"),
     needs("single_writer", "is_url", "--single-writer is of stores: a folder that every node sees has a lock"),
 )  # fmt: skip
+
+
+def _ensure_place(option: str, where: str) -> None:
+    """Raises UsageError for a URL with a password, and for a place that is a folder's name, and was not meant so."""
+    if _SECRET.search(where):
+        raise UsageError(
+            f"{option}: plans, manifests and logs keep the URL, and it has a password",
+            hint="write the URL without it, and --conf 'spark.hadoop.fs.s3a.secret.key=${env:KEY}' or the like",
+        )
+    place = re.sub("^(json|parquet):", "", where)
+    if place == "~" or place.startswith("~/"):
+        raise UsageError(f"{option} {where}: shells leave ~ as it is after a colon", hint="write $HOME for it")
+    if found := _NO_URL.match(place):
+        raise UsageError(f"{option} {where}: a URL has a / after {found[0]}", hint="a folder of that name: ./NAME")
 
 
 def ensure_zone(name: str) -> None:

@@ -117,6 +117,10 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
         ({"latest_per_key": True, "from_group": "g"}, "--latest-per-key is of the whole topic"),
         ({"to": "topic:u@h:1", "columns": "value"}, "a topic gets records as they are"),
         ({"columns": "offset,nothing"}, "no column 'nothing'"),
+        ({"to": "json:~/x"}, "shells leave ~ as it is"),
+        ({"to": "parquet:s3a:b/x"}, "a URL has a / after s3a:"),
+        ({"to": "json:s3a://KEY:SEC/RET@b/x"}, "--to: plans, manifests and logs keep the URL"),
+        ({"to": "json:x", "value_format": "json", "dead_letter": "json:ftp://u:@h/x"}, "--dead-letter: plans"),
     ],
 )
 def test_what_does_not_fit_together(data_dir: Path, fields: dict[str, object], said: str) -> None:
