@@ -8,6 +8,7 @@ sum of a 64-bit hash of each row: the order does not matter, and a row that is t
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ from core.spark.lake_folder import LakeFolder
 from core.spark.lake_replay import LakeReplay, Measure
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import DATE, Partition
-from core.spark.partition_folder import ensure_names_folders
+from core.spark.partition_folder import NULL_PARTITION, ensure_names_folders
 from core.spark.range_output import OutputFormat, Receipt, ensure_distinct
 from core.spark.replay import Gaps, account
 from core.spark.replay_job import make_frame
@@ -50,8 +51,8 @@ _OF_CSV = {
     "ignoreLeadingWhiteSpace": "false",
     "ignoreTrailingWhiteSpace": "false",
 }
-_NO_TEXT = "\x01no text"
-"""What stands for null when CSV is read again: nothing at all, while `""` is an empty text."""
+_NO_TEXT = f"\x01{uuid.uuid4().hex}"
+"""What stands for null when CSV is read again: nothing at all, while `""` is an empty text; and no value is it."""
 
 _WRITING = {"json": _OF_JSON, "csv": {**_OF_CSV, "nullValue": ""}}
 _READING = {
@@ -301,7 +302,9 @@ def _folder_column(frame: DataFrame, one: Partition, output: OutputFormat) -> Co
             raise UsageError(f"--partition-by {one}: there is no column {by}, only {', '.join(frame.columns)}")
         else:
             column = sql.expr(one.expression)
-        found = frame.select(column.alias(one.name)).schema
+        beside = sql.struct(column.alias(one.name))  # as one of many columns: neither an aggregate nor a generator is
+        found = frame.select("*", beside).schema[-1].dataType
+        assert isinstance(found, StructType)
     except AnalysisException as error:
         reason = next(iter(str(error).strip().splitlines()), "")
         raise UsageError(f"--partition-by {one}: {reason}") from error
@@ -309,4 +312,6 @@ def _folder_column(frame: DataFrame, one: Partition, output: OutputFormat) -> Co
     kind = found[0].dataType
     if isinstance(kind, BinaryType):
         raise UsageError(f"--partition-by {one}: bytes can't name a folder", hint=f"--partition-by {one.name}=hex(..)")
-    return sql.nullif(column, sql.lit("")) if isinstance(kind, StringType) else column
+    if isinstance(kind, StringType):  # texts whose folder is that of null: Spark would open its file once more
+        return sql.nullif(sql.nullif(column, sql.lit("")), sql.lit(NULL_PARTITION))
+    return column

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from cli.data_location import Place
-from core.common.errors import AccessError, PlogError
+from core.common.errors import AccessError, PlogError, UsageError
 from core.pipeline.spark_replay_plan import make_plan
 from core.pipeline.spark_replay_request import ReplayRequest
 from core.spark.lake_folder import PlainFolder, open_folder
 from core.spark.lake_replay import LakeReplay
 from core.spark.lake_writer import SparkWriter, run_lake_replay
+from core.spark.partition_folder import NULL_PARTITION
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import PLOG, run_plog
 from tests.support.spark.readers import read_by_all
@@ -95,6 +97,28 @@ def test_bytes_that_are_no_text_are_named(spark: SparkSession, tmp_path: Path) -
     with pytest.raises(PlogError, match="value, topic t partition 0 offset 0: the bytes are no UTF-8 text") as caught:
         writer.write(plan.ranges, "x")
     assert "--value-format base64" in (caught.value.hint or "")
+
+
+def test_texts_that_stand_for_null(spark: SparkSession, tmp_path: Path) -> None:
+    """Readers take the name of null's folder for null, and the nulls of a CSV file are told from every text."""
+    log = open_log(tmp_path / "d" / "t-0")
+    for key in (b"", None, NULL_PARTITION.encode(), b"k"):
+        append(log, make_batch(b"\x01no text", key=key))
+    log.close()
+    options = {"topics": ["t"], "columns": "offset,key,value", "key_format": "string", "value_format": "string"}
+    request = ReplayRequest(to=f"csv:{tmp_path / 'out'}", partition_by=["key"], **options)  # type: ignore[arg-type]
+    plan = make_plan(request, Place(data_dir=tmp_path / "d").session(), 9000)
+    replay = LakeReplay(PlainFolder(tmp_path / "out"))
+    with replay.locked():
+        replay.run(SparkWriter(spark, replay.folder, plan), plan, lambda _: None)
+    found = {path.parent.name: path.read_text() for path in tmp_path.glob("out/*/*.csv")}
+    text = "\x01no text\n"
+    nulls = "".join(f"{offset},{text}" for offset in range(3))
+    assert found == {"key=k": f"offset,value\n3,{text}", f"key={NULL_PARTITION}": f"offset,value\n{nulls}"}
+    for by in ("x=explode(array(1, 2))", "x=sum(offset)"):
+        plan = make_plan(replace(request, partition_by=[by]), Place(data_dir=tmp_path / "d").session(), 9000)
+        with pytest.raises(UsageError, match="--partition-by x="):
+            SparkWriter(spark, replay.folder, plan).write(plan.ranges, "x")
 
 
 def test_file_systems_that_spark_lacks(spark: SparkSession) -> None:
