@@ -43,6 +43,13 @@ _ATTEMPTS = 2
 _AT_ONCE = 16
 """The most files that are renamed at once."""
 
+_HINTS = {
+    "csv": "CSV holds no NUL characters, and no null in files of a single column: parquet, orc and json do",
+    "orc": "ORC holds no time within the second before 1970, such as the timestamp -1 of records without one: "
+    "parquet, json and csv do; or --columns without timestamp",
+}
+"""What a kind of files does not hold."""
+
 _WRITTEN = re.compile(r"part-(\d+)-[0-9a-f-]{36}[-.]c(\d+)\.([\w.]+)")
 """A file of Spark's: task, number of the task's file in a folder, ending."""
 
@@ -258,9 +265,7 @@ class LakeReplay(ReplayState):
         return PlogError(
             f"{self.where}: {handed.rows} rows were written, and Spark reads {found.rows} in the files"
             f"{'' if handed.rows != found.rows else ', not the same ones'}",
-            hint="CSV holds no NUL characters, and no null in files of a single column: parquet, orc and json do"
-            if plan.output.kind == "csv"
-            else None,
+            hint=_HINTS.get(plan.output.kind),
         )
 
     # --- a Delta table, whose log says what counts

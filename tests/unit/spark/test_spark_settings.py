@@ -199,3 +199,4 @@ def test_a_light_jvm_does_without_its_second_compiler(
     options = dict(re.findall(r"^spark\.driver\.(\w+)=(.*)$", started["file"].replace("\\", ""), re.MULTILINE))
     assert options["defaultJavaOptions"].endswith(" -XX:TieredStopAtLevel=1") == is_light
     assert options["extraJavaOptions"] == "-XX:TieredStopAtLevel=4"
+    assert "-Duser.timezone=UTC" in options["defaultJavaOptions"]
