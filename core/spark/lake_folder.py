@@ -182,6 +182,7 @@ _CAUSES = (
     ("UnknownHost|NoRouteToHost", "the host is not known", "look at the URL, and at fs.s3a.endpoint for another store"),
     ("ConnectException|Connection refused|SocketTimeout|ConnectTimeout|HttpHostConnect", "no connection",
      "is the server there, and its port right? fs.s3a.endpoint, or the name node in hdfs://HOST:PORT"),
+    ("Wrong FS: file:", "a URL of files has no host", "file:///DIR"),
     ("QuotaExceeded|No space left", "no space left", None),
     ("FileAlreadyExists|ParentNotDirectory", "a file is where a folder should be", None),
 )  # fmt: skip
@@ -276,11 +277,13 @@ class HadoopFolder:
     def _do(self, name: str, work: Callable[[Any], T]) -> T | None:
         """Returns what `work` makes of the path; None if Hadoop does not find a file."""
         from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
 
         try:
             return work(self._path(name))
-        except Py4JJavaError as error:
-            causes = _chain(error)
+        except (Py4JJavaError, PySparkException) as error:  # PySpark makes its own ones of IllegalArgumentException
+            own = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+            causes = _chain(error) if isinstance(error, Py4JJavaError) else own
             if "FileNotFoundException" in causes.partition("\n")[0]:
                 return None
             hadoop = self._hadoop.util.VersionInfo.getVersion()
@@ -319,6 +322,8 @@ def explain(url: str, causes: str, hadoop: str) -> AccessError:
         hint = f"expected one of {', '.join(sorted({'file', 'hdfs', *_JARS}))}, or one whose jar Spark has"
         if scheme in _JARS:
             hint = f"--conf spark.jars.packages={_JARS[scheme].format(hadoop=hadoop)}"
+        elif scheme in ("s3", "s3n"):
+            hint = "s3a is what Spark calls S3, outside of EMR"
     else:
         for pattern, meaning, help_ in _CAUSES:
             if re.search(pattern, causes):

@@ -122,7 +122,12 @@ def test_texts_that_stand_for_null(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_file_systems_that_spark_lacks(spark: SparkSession) -> None:
-    for url, said in (("s3a://b/x", "Spark lacks the file system s3a"), ("s4://b/x", "lacks the file system s4")):
+    for url, said in (
+        ("s3a://b/x", "Spark lacks the file system s3a"),
+        ("s4://b/x", "lacks the file system s4"),
+        ("hdfs://nohost.invalid/x", "the host is not known"),
+        ("file://host/x", "a URL of files has no host"),
+    ):
         with pytest.raises(AccessError, match=said):
             open_folder(url, lambda: spark)
 

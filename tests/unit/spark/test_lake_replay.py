@@ -384,6 +384,8 @@ def test_a_plain_folder_does_what_it_promises(tmp_path: Path) -> None:
          "Spark lacks the file system s4", "expected one of abfs, abfss, file, gs, hdfs, s3a"),
         ("s3a://b/x", "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/': Bucket does not exist",
          "there is no such bucket (UnknownStoreException: ", "make the bucket first"),
+        ("s3://b/x", 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"',
+         "Spark lacks the file system s3", "s3a is what Spark calls S3"),
         ("hdfs://h/x", "org.apache.hadoop.security.AccessControlException: Permission denied: user=a, access=WRITE",
          "permission denied", "must be allowed to list"),
         ("hdfs://h/x", "IllegalArgumentException: java.net.UnknownHostException: h", "the host is not known", "URL"),
