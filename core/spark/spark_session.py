@@ -239,6 +239,12 @@ _LAST_LINES = 2
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
 """PySpark's loggers, which print its exceptions in JSON, and the logger of its connection with the JVM."""
 
+
+def _is_not_of_gateway(record: logging.LogRecord) -> bool:
+    """Filters the root logger: py4j's gateway logs there that the JVM went away in the middle of a call."""
+    return record.module != "java_gateway"
+
+
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 appender.file.type = File
@@ -306,6 +312,7 @@ def _start(settings: SparkSettings, scratch: Path, log: Path, *, is_light: bool)
 
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_not_of_gateway)
     scratch.mkdir(parents=True, exist_ok=True)
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=log))

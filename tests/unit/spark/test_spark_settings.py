@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
@@ -200,3 +201,5 @@ def test_a_light_jvm_does_without_its_second_compiler(
     assert options["defaultJavaOptions"].endswith(" -XX:TieredStopAtLevel=1") == is_light
     assert options["extraJavaOptions"] == "-XX:TieredStopAtLevel=4"
     assert "-Duser.timezone=UTC" in options["defaultJavaOptions"]
+    record = logging.LogRecord("root", logging.ERROR, "py4j/java_gateway.py", 1, "Exception", (), None)
+    assert not logging.getLogger().filter(record)  # as when the command is stopped
