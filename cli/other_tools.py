@@ -254,8 +254,8 @@ def _take_properties(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def with_format(words: Sequence[str]) -> list[str] | None:
-    """Replaces `--property print.key=true` and its kin by --format. Returns None if none of them is given, or another
-    property.
+    """Replaces `--property print.key=true` and similar properties by --format. Returns None if no property is given, or
+    one that --format can't express.
     """
     rest, given = _take_properties(words)
     known = {f"print.{what}" for what in ("timestamp", "partition", "offset", "headers", "key", "value")}

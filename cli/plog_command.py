@@ -105,7 +105,7 @@ def _entity_type(text: str) -> list[str]:
 
 
 def _resource(kind: str) -> Convert:
-    """Names one thing: `kafka-configs --topic t` means `--entity-type topics --entity-name t`."""
+    """Returns a function that reads `--topic t` of `kafka-configs` as `--entity-type topics --entity-name t`."""
     return lambda name: [("kind", kind), ("name", name)]
 
 

@@ -1,7 +1,7 @@
-"""The progress of a replay: a bar for each partition on a terminal; elsewhere a line every 10 s. At its end, its
-figures.
+"""Shows the progress of a replay: a bar for each partition (topic, if many) on a terminal; elsewhere a line every 10 s.
 
-Both say how many records are left, by their offsets, and how many a server has after the end of the plan by now.
+Both say how many offsets are left, and how many a server has after the end of the plan by now. At the end,
+`ReplayReport` prints the figures of the replay.
 """
 
 from __future__ import annotations

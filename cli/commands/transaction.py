@@ -252,7 +252,9 @@ def abort(
 def _find(
     admin: TransactionAdmin, topic: str, partition: int, start_offset: int | None, producer_id: int | None
 ) -> OpenTransaction:
-    """Returns the transaction. Raises KafkaError if it does not exist, or its coordinator looks after it."""
+    """Returns the open transaction of that start offset or producer id. Raises KafkaError if there is none, or if its
+    coordinator knows it, and must end it on all partitions at once.
+    """
     for transaction in admin.open_transactions([topic]):
         is_wanted = transaction.start_offset == start_offset or transaction.producer_id == producer_id
         if transaction.partition.partition != partition or not is_wanted:

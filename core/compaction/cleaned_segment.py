@@ -72,7 +72,9 @@ class CleanedSegment:
             self._indexes.transaction.append(aborted)
 
     def finish(self, modified_ms: int) -> None:
-        """Fsyncs everything, with the modification time of the last segment it replaces. Raises the disk's OSError."""
+        """Writes what is pending, and fsyncs all files. The log gets the modification time `modified_ms`, that of the
+        last segment that it replaces. Raises the disk's OSError.
+        """
         if self._filesystem is None:
             return
         self._write()

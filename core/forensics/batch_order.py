@@ -260,8 +260,8 @@ def _edges_of(pieces: Iterable[Piece]) -> set[int]:
 
 
 def _spread(edges: set[int], pieces: Iterable[Piece], find_batches: FindBatches) -> None:
-    """Adds the edges of batches that an edge makes stand alone, and of the batches beside them, until none are left. At
-    most a few pieces hold the same offset.
+    """Adds to `edges` where an edge parts batches (`_edges_beside`), then where the added edges do, until there are no
+    more. For each edge it looks at the pieces that hold the offset, at most a few.
     """
     rest = sorted(pieces, key=_base_offset)
     furthest = list(accumulate((piece.end_offset for piece in rest), max))  # end of this piece and those before it

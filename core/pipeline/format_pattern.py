@@ -4,7 +4,7 @@ r"""Writes the text of records by `--format` patterns, with the tokens of kcat a
     %k     key       %K     its length     %H  how many headers
     %t     topic     %p     partition      %o  offset            %e  leader epoch     %i  number of the record, from 0
     %T %d  timestamp, ms                   %x  producer id       %y  producer epoch   %a  attributes of the batch
-    %h     headers: name=value, comma between; %h{..} says how: %h{%k: %v\n}, with %k %K %v %V and what follows them
+    %h     headers: name=value, comma between; %h{..} says how: %h{%k: %v\n}, with %k %K %v %V and their braces
     %[ %| %]  where the partition begins, its last stable offset, its high watermark
     %%     percent sign, %{ and %} braces; \n \t \r \0 \\ \xHH as usual
 
@@ -15,7 +15,7 @@ Braces after a token hold its format:
     %T %d           {strftime[FMT]}, in UTC
     %a              {compression} {timestamp-type} {transactional} {control}
 
-A batch's rows are made by columns, and joined at once.
+A token formats its column of a whole batch; then all rows are joined at once.
 """
 
 from __future__ import annotations

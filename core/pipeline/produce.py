@@ -482,7 +482,9 @@ class RowWriter:
         topic.may_be_too_old = False
 
     def _find_retention_ms(self, topic: str) -> int:
-        """Asks for the topic's retention; endless if the broker does not say."""
+        """Returns how long the topic keeps records: its `retention.ms`, or `_FOR_EVER` if that is -1 or unknown, or if
+        `cleanup.policy` does not have `delete`.
+        """
         from core.client.admin.admin import Admin
 
         with closing(self._client.another()) as client:  # its connections have no requests under way

@@ -1,10 +1,10 @@
-"""Reads how driver and tasks reach a cluster: `kafka.*`, `commandConfig` and `resolve`, of source, sink and replays.
+"""Reads the options that say how the driver and tasks reach a cluster: `kafka.*`, `commandConfig` and `resolve`.
 
-`kafka.NAME` is a setting of a client by its name, as Spark's own Kafka source has it; `commandConfig` a file of them,
-as `--command-config` is. Spark writes the values of options into plans and may show them in its UI, so an option may
-not hold a secret: the secret is in the file, or is read by `${env:NAME}` or `${file:PATH:KEY}`. Each process reads them
-where it runs; files and variables must be there, too. `resolve` is `--resolve`: the places to which it leads have to be
-reachable from the driver and from each executor.
+Sources, sinks and replays have these options. `kafka.NAME` is the setting NAME of a client, as in Spark's own Kafka
+source; `commandConfig` names a file of such settings, as `--command-config` does. Spark writes the values of options
+into plans and may show them in its UI, so an option may not hold a secret: the secret is in the file, or is read by
+`${env:NAME}` or `${file:PATH:KEY}`. Each process reads them where it runs; files and variables must be there, too.
+`resolve` is `--resolve`: the driver and each executor must be able to reach the places that it names.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def active_files(directory: Path) -> set[str]:
 
 @_explained
 def ensure_table_is_there(directory: Path) -> None:
-    """Raises AccessError if there is no table: one that was made now would lack what was committed before."""
+    """Raises AccessError if there is no table: a new table would lack the files that earlier nights committed."""
     if _open_table(directory) is None:
         raise AccessError(
             f"{directory} is no Delta table any more: nothing in {directory / '_delta_log'} says which files earlier "

@@ -162,7 +162,9 @@ class BatchJob:
 
 
 def _next_number(last: int) -> int:
-    """Returns a number above all earlier ones, even if the prefix's group has expired and groups of tasks are left."""
+    """Returns a number for the next job of a prefix, above those of all its earlier jobs. It is a time, because the
+    prefix's group, which has the `last` one, may expire before the groups of its tasks.
+    """
     return max(last + 1, time.time_ns() // 1_000_000)
 
 

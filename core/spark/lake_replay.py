@@ -85,7 +85,9 @@ class RoundWriter(Protocol):
         """Returns records, gaps and what was left out, of all ranges, as `core.spark.replay.account` does."""
 
     def write_dead_letters(self, ranges: Sequence[OffsetRange], unit: str) -> tuple[str, ...]:
-        """Writes the bad records of the ranges elsewhere, if the plan says so; returns what the receipt says of it."""
+        """Writes the bad records of the ranges to the plan's `dead_letter`, if it has one; returns what the receipt
+        says of them.
+        """
 
 
 class LakeReplay(ReplayState):

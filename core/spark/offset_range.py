@@ -192,7 +192,9 @@ def _meet_deleted(range_: OffsetRange, start: int, end: int, options: ReadOption
 
 
 def _from_servers(range_: OffsetRange, options: ReadOptions, gone: list[tuple[int, int]]) -> Iterator[Batch]:
-    """Reads the batches from servers; if damage is passed over, continues at the present start of the log."""
+    """Reads the batches from servers. If offsets were deleted, continues at the log's start offset if `options` skip
+    damage, else raises KafkaError(OFFSET_OUT_OF_RANGE).
+    """
     from core.client.admin.admin import EARLIEST, Admin
     from core.client.read.consumer import Consumer
     from core.spark.cluster_access import connect

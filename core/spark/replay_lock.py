@@ -77,7 +77,7 @@ UNKNOWN_OWNER = LockOwner(host="", pid=0, started=0, since="", holds_flock=False
 
 
 def locked_by(owner: LockOwner, number: int, where: Path | str, *, lives: bool) -> DirectoryLockedError:
-    """Makes the error of a folder that has an owner, who lives, or may."""
+    """Returns the error for a folder whose owner lives or, unless `lives`, may live."""
     hint = "wait for it to end, or stop it: the same command goes on from there"
     if not lives:
         hint = "if it is not there any more: the same command with --take-over goes on from there"
@@ -86,8 +86,8 @@ def locked_by(owner: LockOwner, number: int, where: Path | str, *, lives: bool) 
 
 
 def taken_over(owner: LockOwner | None, number: int, where: Path | str) -> DirectoryLockedError:
-    """Makes the error of a folder whose lock of this number is not valid any more; `owner` has it now, if that is
-    known.
+    """Returns the error for a driver whose lock, of this number, is not valid any more. `owner` has the folder now; it
+    is None if nobody is known to have it.
     """
     holder = "another replay" if owner is None or owner.is_released else str(owner)
     return DirectoryLockedError(
@@ -128,7 +128,7 @@ class Claim:
         self.place(beside, target)
 
     def place(self, beside: Path, target: Path) -> None:
-        """Syncs a file, then renames it. Raises DirectoryLockedError if another has the folder; the disk's OSError."""
+        """Syncs a file, then renames it. Raises DirectoryLockedError as `ensure_held` does, and the disk's OSError."""
         with self.explaining_loss():
             self.filesystem.sync_file(beside)
             self.filesystem.rename(beside, target)
@@ -143,7 +143,7 @@ class Claim:
         self.filesystem.unlink(away)
 
     def ensure_held(self) -> None:
-        """Raises DirectoryLockedError if another has the folder now."""
+        """Raises DirectoryLockedError if another driver has taken over the folder."""
         if self.folder.is_dir():
             return
         found = find_lock(self.directory)
@@ -151,7 +151,9 @@ class Claim:
 
     @contextlib.contextmanager
     def explaining_loss(self) -> Iterator[None]:
-        """Wraps code that opens or renames files of the number's folder, and explains why they are missing."""
+        """Wraps code that opens or renames files in `folder`. If one is missing because another driver has taken over,
+        raises DirectoryLockedError instead of FileNotFoundError.
+        """
         try:
             yield
         except FileNotFoundError:

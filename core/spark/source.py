@@ -1,4 +1,4 @@
-"""Sources of the data source: the files of data directories, or servers; and their ranges, one for each task.
+"""Opens the sources of Spark's reads (data directories or servers), and plans their ranges, one for each task.
 
 options -> partitions -> the offsets to begin and to end at -> ranges of about 64 MB of log, cut where batches begin
 """

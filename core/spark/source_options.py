@@ -76,7 +76,7 @@ class Bound:
     times: Mapping[TopicPartition, int] | None = None
 
     def begins_or_ends_at(self, word: int) -> bool:
-        """Returns whether a partition has EARLIEST or LATEST itself as its bound; times are neither."""
+        """Returns whether `word`, EARLIEST or LATEST, is the bound of at least one partition; a time never is."""
         if self.is_time or self.times is not None:
             return False
         return word in ([self.everywhere] if self.offsets is None else self.offsets.values())

@@ -139,9 +139,9 @@ class _Launcher(subprocess.Popen[bytes]):
 
 @contextmanager
 def killed_if_broken_off(is_hopeless: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Kills the process that PySpark starts in the block, with its children, if an exception ends the block or
-    `is_hopeless` returns True. Another thread calls `is_hopeless`, and its kill ends the block. Used by the main
-    thread.
+    """Kills the process that PySpark starts in the block, with its children, if an exception ends the block, or as soon
+    as `is_hopeless` returns True: PySpark then raises in the block. A thread of its own calls `is_hopeless`. Use it in
+    the main thread, which gets the signals that it holds back while the process starts.
     """
     from pyspark import java_gateway
 

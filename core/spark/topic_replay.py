@@ -237,8 +237,9 @@ class TopicReplay:
         return lane
 
     def _go_on(self, new: Lane) -> Lane:
-        """Plans a lane that is done again, from its end to that of `new`; if it is not done, as another driver planned
-        it just now, returns it. A lane without news is written again, too: the cluster keeps it for longer.
+        """Plans the next part of a lane that is done, from its end to the end of `new`, and commits that plan. Returns
+        the lane as it is if it is not done, because another driver has just planned its next part. Also commits the
+        plan of a lane without new records again, so that the broker keeps its offset for longer.
         """
         with contextlib.closing(TransactionalProducer(self.connect, new.name, timeout_ms=_TIMEOUT_MS)) as producer:
             with contextlib.closing(self.connect()) as client:

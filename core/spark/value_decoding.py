@@ -151,7 +151,9 @@ class ValueDecoder:
         return {name: found[name] for name in names if name in found}
 
     def _decode(self, side: str, data: bytes | None, headers: Headers) -> str | None:
-        """Returns the text. Raises SchemaError."""
+        """Returns a key or value as text, or None for null. Raises SchemaError if it does not decode, or does not fit
+        the fields, and what the decoder raises if the registry fails.
+        """
         if data is None:
             return None
         format_ = self._decoding.formats.find(side)

@@ -288,7 +288,7 @@ class LeaderAndIsrChanges:
         return after
 
     def _removed_topics(self) -> list[MetadataRecord]:
-        """Removes topics without a replica here: the next one of that name may have another id."""
+        """Returns records that remove the topics without a replica here: a new topic of that name has another id."""
         node_id = self._node_id
         return [
             RemoveTopicRecord(topic.topic_id)

@@ -187,7 +187,7 @@ class ReplicaFetcher:
     # --- the followed partitions
 
     def follow(self, partition: Partition) -> None:
-        """Follows it from its log's end, in its present leader epoch; a no-op if that is done already."""
+        """Follows the partition from its log's end, in its present leader epoch; does nothing if it does so already."""
         name = partition.log.partition
         known = self._followed.get(name)
         if known is not None:
@@ -202,7 +202,7 @@ class ReplicaFetcher:
         self._wake.set()
 
     def stop(self, name: TopicPartition) -> None:
-        """Stops following it, if it was followed: its log does not change from now on."""
+        """Stops following the partition, if it was followed: its log does not change from now on."""
         followed = self._followed.pop(name, None)
         if followed is not None:
             followed.is_over = True

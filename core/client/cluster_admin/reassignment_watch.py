@@ -80,7 +80,7 @@ class ReassignmentWatch:
             return self._client.retry_while_leader_moves(lambda: self._look(sizes))
 
     def watch(self) -> Iterator[MovedSoFar]:
-        """Yields the progress once in a while; ends after the state in which nothing is left."""
+        """Yields the progress every `LOOK_SECONDS`; ends after a state in which no move is left."""
         with ReplicaSizes(self._client) as sizes:
             while True:
                 state = self._client.retry_while_leader_moves(lambda: self._look(sizes))

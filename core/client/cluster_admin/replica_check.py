@@ -132,7 +132,9 @@ class ReplicaReader:
         self._take(data)
 
     def _take(self, data: PartitionData) -> None:
-        """Raises MalformedMessageError if answer after answer holds bytes, and no batch at or after the position."""
+        """Adds the answer's batches or records to `entries`, and advances `position`. Raises MalformedMessageError if
+        several answers in a row hold bytes, but no batch at or after the position.
+        """
         assert data.records is None or isinstance(data.records, memoryview)
         start = self.position
         for batch in iter_whole_batches(data.records or memoryview(b"")):

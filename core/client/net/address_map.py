@@ -92,8 +92,8 @@ class AddressMap:
         return name if there == address else f"{name} (at {Endpoint(*there)})"
 
     def note_advertised(self, addresses: Iterable[Address]) -> None:
-        """Remembers the addresses that a server advertises. Raises UsageError if `bootstrap` would send requests for
-        one broker to another, which answers that it is not the leader, and that for ever.
+        """Remembers the addresses that a server advertises. Raises UsageError if `bootstrap` is set and there are
+        several brokers: one broker would get the requests for all, and answer NOT_LEADER_OR_FOLLOWER each time.
         """
         self._advertised.update(addresses)
         for address in self._advertised:

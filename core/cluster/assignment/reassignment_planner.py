@@ -102,7 +102,9 @@ def _plan(
     *,
     leaving: int | None = None,
 ) -> list[PlannedMove]:
-    """Plans topic after topic. `leaving`: only that broker's leadership goes to others."""
+    """Plans topic after topic; returns the moves that change something. With `leaving`, a partition gets another
+    preferred leader only if that broker is its present one.
+    """
     held, led = _count(b for replicas in outside for b in replicas), _count(replicas[0] for replicas in outside)
     planned_held, planned_led = Load(), Load()
     moves = []

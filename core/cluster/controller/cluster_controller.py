@@ -111,7 +111,7 @@ class ClusterController:
             yield from self._welcome({broker_id: brokers[broker_id] for broker_id in come})
 
     def _welcome(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
-        """Adds brokers that have come. They get the whole state; the other brokers learn that they live."""
+        """Adds new brokers: sends them the whole state, and tells the other brokers that the new ones are alive."""
         for broker_id, broker in brokers.items():
             self._context.add_broker(broker_id, broker)
         everything = [partition for partition, _ in self._context.partitions()]

@@ -64,7 +64,7 @@ class BrokerMetadata(Protocol):
         """
 
     def ensure_informed(self, topic: str | None = None) -> None:
-        """Raises NotInformedError if the image may lack partitions of the topic, or without `topic` any topics."""
+        """Raises NotInformedError if the image may lack partitions of the topic or, without `topic`, any topic."""
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
         """Calls back with each change from now on, when the image has it: in the task that owns the metadata, even if

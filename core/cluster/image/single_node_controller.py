@@ -294,7 +294,7 @@ class SingleNodeController:
         return range(first, end)
 
     def close(self) -> None:
-        """Stops the broker and the metadata log cleanly; a disk that refuses makes it an unclean stop."""
+        """Fences the broker, and closes the metadata log. If the disk refuses the record, the stop is unclean."""
         with contextlib.suppress(KafkaError):  # it is in the log
             self.fence_broker()
         self._log.close()

@@ -253,8 +253,8 @@ class BatchLookup:
             raise access_error(error, self.path, "read") from error
 
     def find_offset(self, offset: int) -> Iterator[int | LogItem]:
-        """Finds the first batch that ends with an offset or after it, or damage that may have held it, in steps: it
-        comes last. If only positions come, the file ends before the offset.
+        """Finds, in steps, the first batch that ends at an offset or after it, or damage that may have held the offset.
+        Yields positions, and at last the item found; if it yields no item, the file ends before the offset.
         """
         position = self._position_before(offset)
         while position < self.size_bytes:

@@ -140,7 +140,7 @@ class ListedTable(FileTable):
 
 
 def read_cells(path: Path, kind: FileKind) -> tuple[list[Mapping[str, Any]], str | None]:
-    """Reads a file's entries; returns them, and its error or None. Raises AccessError if it is gone."""
+    """Returns a file's entries up to its first error, and the error or None. Raises AccessError if it is gone."""
     found: list[Mapping[str, Any]] = []
     try:
         found.extend(dump_rows(path, kind))

@@ -105,8 +105,10 @@ def _first_offset(state: ProducerState) -> int:
 
 
 def read_open_transactions(log: PartitionReader, before: PartitionTransactions | None = None) -> PartitionTransactions:
-    """Reads the log's newest snapshot, and headers of the batches after it; the whole log if it is damaged there, and
-    not too large. With `before`, reads only headers of the batches since. Raises PlogError if the files can't be read.
+    """Finds the open transactions by the log's newest snapshot, and the headers of the batches after it. If the log is
+    damaged there, reads all of it, or returns a `problem` if it is larger than `MOST_BYTES_OF_DAMAGED`. With `before`,
+    reads only headers of the batches since, unless these do not continue it. Raises PlogError if the files can't be
+    read.
     """
     if before is not None and not before.problem and before.end_offset <= log.end_offset:
         read = _read_on(log, before)

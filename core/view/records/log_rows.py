@@ -528,7 +528,7 @@ class RowWriter:
         self._key_form = Form.TEXT if is_plain else form  # a key is rarely JSON, and 007 is no number
 
     def cells(self, row: LogRow) -> tuple[str, str]:
-        """Formats both in one line each. Raises what `cell_text` raises."""
+        """Returns the key and the value, each formatted in one line. Raises what `cell_text` raises."""
         key, value = self.contents(row)
         if self._decoder is not None and self.form is not Form.HEX:
             key = _key_words(key)
