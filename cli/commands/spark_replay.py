@@ -124,8 +124,9 @@ def spark_replay(
 
     with ReplayReport(to, output) as report:
         if request.kind == "topic":
+            first = None if request.continue_ else make()  # what is wrong with the source is said first
             to_topic, after = _find_topic(request, session)
-            plan = make(after=after)
+            plan = first or make(after=after)
             left_out = _replay_to_topic(
                 to_topic, plan, settings, group=commit_group, session=session, goes_on=after is not None
             )
