@@ -23,6 +23,7 @@ import contextlib
 import hashlib
 import re
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ class RoundProof:
     digest: str
 
 
-class ReplayState:
+class ReplayState(ABC):
     """What every replay into files keeps in `_plog`, whoever writes them. Raises what the folder raises."""
 
     def __init__(self, folder: LakeFolder, *, takes_table: bool = False) -> None:
@@ -96,21 +97,21 @@ class ReplayState:
         self.folder = folder
         self.where = folder.where
 
+    @abstractmethod
     def units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
         """Returns the ranges of each unit; a receipt is of one unit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
         """Returns the receipts of the units that are done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ensure_held(self) -> None:
         """Raises DirectoryLockedError if another has the folder now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def clear(self, plan: ReplayPlan) -> None:
         """Removes what interrupted tasks and drivers left."""
-        raise NotImplementedError
 
     # --- state files
 
@@ -118,8 +119,8 @@ class ReplayState:
         content = self.folder.read(f"{STATE}/{name}")
         return None if content is None else parse_state(content, f"{self.where}/{STATE}/{name}", parse, hint)
 
-    def _write(self, name: str, fields: dict[str, Any]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, name: str, fields: dict[str, Any]) -> None: ...
 
     # --- the plan
 

@@ -198,7 +198,7 @@ def test_retention_that_ran_ahead_may_be_allowed_and_is_told(nights: Nights) -> 
 
 def test_two_nights_of_a_delta_table_both_arrive(nights: Nights) -> None:
     """Jobs whose txnAppId is their name: both count their batches from 0, and Delta skips those of the second."""
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     nights.kind = "delta"
     for count in 0, 3, 0, 2:
         nights.came(count)
@@ -214,7 +214,7 @@ def test_two_nights_of_a_delta_table_both_arrive(nights: Nights) -> None:
 
 def test_a_table_that_was_compacted_and_vacuumed_between_two_nights(nights: Nights) -> None:
     """OPTIMIZE each morning: the files of the last night are gone."""
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     nights.kind = "delta"
     nights.night()
     nights.came(3)
@@ -235,7 +235,7 @@ def test_a_vacuum_before_the_commit_takes_files_that_are_written_again(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """delta-rs #3645: a full vacuum takes files that no commit names yet, and the commit named them all the same."""
-    pytest.importorskip("deltalake")
+    pytest.importorskip("deltalake", reason="the extra delta is not installed")
     nights.kind = "delta"
     nights.night()
     nights.came(3)
@@ -273,7 +273,7 @@ COLUMNS: dict[str, tuple[Any, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_table_whose_columns_do_not_fit_is_refused_before_anything_is_written(nights: Nights, name: str) -> None:
     """delta-rs's create_write_transaction takes files of any columns (#3934)."""
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     schema, options, said = COLUMNS[name]
     deltalake.DeltaTable.create(str(nights.out), schema=deltalake.Schema.from_arrow(schema), **options)
     if name == "rules":
@@ -287,7 +287,7 @@ def test_a_table_whose_columns_do_not_fit_is_refused_before_anything_is_written(
 @pytest.mark.parametrize("commit", [b"garbage\n", b'{"protocol":{"minReaderVersion":9,"minWriterVersion":9}}\n'])
 def test_a_table_that_the_package_does_not_read_is_told_of(nights: Nights, commit: bytes) -> None:
     """The errors of delta-rs are classes of its own, with stacks of Rust in their texts."""
-    pytest.importorskip("deltalake")
+    pytest.importorskip("deltalake", reason="the extra delta is not installed")
     nights.kind = "delta"
     nights.night()
     nights.came(3)
@@ -304,7 +304,7 @@ def test_a_table_that_the_package_does_not_read_is_told_of(nights: Nights, commi
 
 def test_a_table_whose_log_is_gone_is_not_made_again(nights: Nights) -> None:
     """It would have the last night alone."""
-    pytest.importorskip("deltalake")
+    pytest.importorskip("deltalake", reason="the extra delta is not installed")
     nights.kind = "delta"
     nights.night()
     nights.came(3)
@@ -318,7 +318,7 @@ def test_a_table_whose_log_is_gone_is_not_made_again(nights: Nights) -> None:
 
 
 def test_a_table_that_others_made_is_appended_to(nights: Nights) -> None:
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     nights.kind = "delta"
     schema = {"offset": pa.int64(), "value": pa.binary(), "timestamp": pa.timestamp("us", "UTC"), "theirs": pa.string()}
     row = {"offset": -1, "value": b"theirs", "theirs": "x", "day": date(2013, 1, 15)}
@@ -570,7 +570,7 @@ SAMPLES = int(os.environ.get("PLOG_CRASH_SAMPLES", "12"))
 def test_each_operation_between_two_nights_may_be_the_last(nights: Nights, kind: str) -> None:
     """The next run finds everything once."""
     if kind == "delta":
-        pytest.importorskip("deltalake")
+        pytest.importorskip("deltalake", reason="the extra delta is not installed")
     nights.kind = kind
     nights.night()
     nights.came(3)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
@@ -149,3 +150,17 @@ def test_killed_in_the_middle_it_goes_on_with_what_is_open(data_dir: Path, tmp_p
         found += [(row["partition"], row["offset"], path.parent.name[4:], row["value"]) for row in rows]
     assert sorted(found, key=repr) == truth()
     assert not list(out.glob("_plog/writing-*"))
+
+
+def test_a_table_that_does_not_take_the_columns_of_values_keeps_nothing_of_the_replay(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    data, table = str(tmp_path / "data"), tmp_path / "table"
+    assert run_plog("topic", "create", "t", "--data-dir", data).returncode == 0
+    assert run_plog("produce", "t", "--data-dir", data, stdin=b'{"n":1}\n').returncode == 0
+    deltalake.write_deltalake(table, pa.table({"other": [1]}))
+    before = sorted(table.rglob("*"))
+    refused = run_plog("spark-replay", "t", "--to", f"delta:{table}", "--continue", "--value-format", "json",
+                       "--data-dir", data, "--master", "local[1]")  # fmt: skip
+    assert refused.returncode == 1
+    assert f"error: the Delta table {table} has no column key\n".encode() in refused.stderr
+    assert sorted(table.rglob("*")) == before
