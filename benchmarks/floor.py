@@ -15,6 +15,7 @@ from unittest import mock
 
 from benchmarks.options import option_parser
 from cli.main import run
+from core.broker.requests.client_session import Session
 from core.broker.requests.request_dispatcher import Answer, RequestDispatcher
 from core.protocol.frame import read_request_start
 from core.protocol.schema.produce import PRODUCE
@@ -32,14 +33,14 @@ def main() -> int:
     first_answers: dict[tuple[int, int], bytes] = {}
     handle = RequestDispatcher.handle
 
-    def handle_least(self: RequestDispatcher, frame: memoryview, *came_by: str) -> Answer:
+    def handle_least(self: RequestDispatcher, frame: memoryview, session: Session | None = None) -> Answer:
         key, version, correlation_id = read_request_start(frame)
         if key != PRODUCE.key:
-            return handle(self, frame, *came_by)
+            return handle(self, frame, session)
         asked = version, len(self._services.image.topics)
         first = first_answers.get(asked)
         if first is None:
-            pieces = handle(self, frame, *came_by)
+            pieces = handle(self, frame, session)
             assert isinstance(pieces, list)
             first_answers[asked] = b"".join(pieces)  # type: ignore[arg-type]  # no answer to Produce has a region
             return pieces

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests import request_dispatcher
+from core.broker.requests.client_session import Sessions
 from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.handlers import fetch, produce
 from core.broker.requests.handlers.fetch import DelayedFetch
@@ -48,6 +50,7 @@ from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.produce import PRODUCE
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
+from core.security.principal import ANONYMOUS
 from tests.support.broker import PRODUCE_BY_NAME, fetch_request, produce_request
 
 REST = "connection and dispatcher"
@@ -190,6 +193,7 @@ class Bench:
             max_request_bytes=100 << 20,
             on_close=lambda _: None,
             on_unreadable=lambda *_: None,
+            find_session=partial(Sessions(None).find, ANONYMOUS, "PLAINTEXT"),
         )
 
     def send(self, frames: list[bytearray]) -> float:

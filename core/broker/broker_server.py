@@ -40,6 +40,7 @@ from core.broker.replication.cluster_membership import Membership
 from core.broker.replication.cluster_peers import ClusterPeers
 from core.broker.replication.replication_quota import ReplicationQuota, ReplicationQuotas
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
+from core.broker.requests.authorizer import Authorizer
 from core.broker.requests.fetch_session import FetchSessionCache
 from core.broker.requests.request_dispatcher import RequestDispatcher, served_apis
 from core.broker.requests.runtime import ImmediateRuntime, Runtime
@@ -105,6 +106,8 @@ class BrokerServer:
     """
 
     services: Services
+    authorizer: Authorizer | None = None
+    """Who may do what; None if everybody may do everything."""
     dispatcher: RequestDispatcher
     housekeeping: Housekeeping
     cleaning: CleanerSchedule
@@ -368,6 +371,7 @@ class BrokerServer:
             losses=doubts,
             find_served_apis=served_apis,
             membership=membership,
+            authorizer=self.authorizer,
         )
         self.dispatcher = RequestDispatcher(self.services)
         self.housekeeping = Housekeeping(

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from core.broker.requests.client_session import Session
 from core.coordinator.coordinator_environment import ClientInfo
+from core.security.acl import CLUSTER_NAME, ResourceType, Right
 
 _MOST_SHOWN = 200
 """The most characters of a client id in a log line."""
 
 
 class RequestContext(NamedTuple):
-    """`local_host` is this broker's address that the client reached, `client_host` the client's own, `listener` the
-    name of the listener; all are empty without a socket.
-    """
+    """Part of a request: an answer that waits keeps the session that asked. `api_name` is for the audit log."""
 
     api_version: int
     client_id: str | None
-    local_host: str = ""
-    client_host: str = ""
-    listener: str = ""
+    session: Session
+    api_name: str = ""
+
+    @property
+    def local_host(self) -> str:
+        return self.session.local_host
+
+    @property
+    def client_host(self) -> str:
+        return self.session.client_host
+
+    @property
+    def listener(self) -> str:
+        return self.session.listener
 
     @property
     def client(self) -> ClientInfo:
@@ -29,3 +40,16 @@ class RequestContext(NamedTuple):
     def sender(self) -> str:
         """The client and its address, for log lines."""
         return f"client {(self.client_id or '')[:_MOST_SHOWN]!r} at {self.client_host or 'no address'}"
+
+    def may(self, right: Right, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
+        """See `Session.may`."""
+        session = self.session
+        return session.authorizer is None or session.may(right, name, self.api_name, is_asked=is_asked)
+
+    def may_somewhere(self, right: Right) -> bool:
+        """See `Session.may_somewhere`."""
+        return self.session.may_somewhere(right)
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """See `Session.operations`."""
+        return self.session.operations(resource_type, name)

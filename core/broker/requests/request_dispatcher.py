@@ -14,6 +14,7 @@ from typing import Any
 
 from core.broker.observe.request_log import is_logging_requests, log_request
 from core.broker.observe.request_metrics import RequestMetrics, error_codes
+from core.broker.requests.client_session import Session
 from core.broker.requests.handlers import (
     api_versions,
     cluster_nodes,
@@ -95,25 +96,36 @@ class RequestDispatcher:
         self._services = services
         self.metrics: RequestMetrics | None = None
         """Counts requests, if set."""
-        self._produce_memory = ProduceFastPath(services)
+        self._local = Session()
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
-    def handle(self, frame: memoryview, local_host: str = "", client_host: str = "", listener: str = "") -> Answer:
-        """Answers one request, a frame without its size. The caller may overwrite `frame` when this returns, unless it
-        is larger than `LARGE_BYTES` and the answer is at work: then after that answer is complete.
+    def handle(self, frame: memoryview, session: Session | None = None) -> Answer:
+        """Answers one request of a session, a frame without its size; without a session, of whoever owns the data
+        directory. The caller may overwrite `frame` when this returns, unless it is larger than `LARGE_BYTES` and the
+        answer is at work: then after that answer is complete.
 
         Raises MalformedMessageError for bytes that are not a request, and an API or version that is not served; the
         connection must be closed then, as Kafka does. Raises what `handlers.produce` raises.
         """
+        if session is None:
+            session = self._local
         is_logging = is_logging_requests()
+        memory: ProduceFastPath | None = session.produce_memory
+        if memory is None:
+            memory = session.produce_memory = ProduceFastPath(self._services, session)
         may_be_usual = frame[:2] == _PRODUCE_KEY and len(frame) <= LARGE_BYTES
-        if may_be_usual and (found := self._produce_memory.find(frame)) is not None:
+        authorizer = session.authorizer
+        if authorizer is not None and authorizer.says_all:
+            may_be_usual = False
+        if may_be_usual and (found := memory.find(frame)) is not None:
             known, records = found
             started_s = perf_counter()
             answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
             if answer is not None:
+                if authorizer is not None:
+                    authorizer.allowed += 1
                 if is_logging:
-                    context = RequestContext(known.version, known.client_id, local_host, client_host, listener)
+                    context = RequestContext(known.version, known.client_id, session, PRODUCE.name)
                     return self._log_remembered(known, frame, context, started_s, answer)
                 if self.metrics is None:
                     return answer
@@ -121,14 +133,12 @@ class RequestDispatcher:
                     return answer.map(partial(known.count_in, self.metrics, started_s))
                 return known.count_in(self.metrics, started_s, answer)
         is_observed = is_logging or self.metrics is not None
-        return self._handle_decoded(
-            frame, (local_host, client_host, listener), may_be_usual=may_be_usual, is_observed=is_observed
-        )
+        return self._handle_decoded(frame, session, memory if may_be_usual else None, is_observed=is_observed)
 
     def _handle_decoded(
-        self, frame: memoryview, came_by: tuple[str, str, str], *, may_be_usual: bool, is_observed: bool
+        self, frame: memoryview, session: Session, memory: ProduceFastPath | None, *, is_observed: bool
     ) -> Answer:
-        """`came_by`: the last fields of `RequestContext`."""
+        """`memory`: learns the request, if it is a usual one."""
         key, version, correlation_id = read_request_start(frame)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
@@ -138,15 +148,18 @@ class RequestDispatcher:
             raise MalformedMessageError(f"request of {len(frame)} bytes to API {key}")
         handler, endpoint = route
         header, request = endpoint.decode_request(frame)
-        context = RequestContext(version, header.client_id, *came_by)
+        context = RequestContext(version, header.client_id, session, _SERVED[key].api.name)
         encode: Callable[[Any], list[Piece]] = partial(_encode_if_any, endpoint, correlation_id)
-        if may_be_usual:
-            self._produce_memory.learn(frame, header, request, endpoint)
+        if memory is not None:
+            memory.learn(frame, header, request, endpoint)
         if not self._services.controller.is_informed and not _SERVED[key].is_between_brokers:
             encode = partial(_encode_if_sure, encode)
         if is_observed:
             encode = partial(self._observe, encode, _SERVED[key].api, context, correlation_id, request, perf_counter())
-        if self._services.log_manager.unloaded:
+        refused = _SERVED[key].find_refusal(request, context)
+        if refused is not None:
+            response = refused
+        elif self._services.log_manager.unloaded:
             response = self._services.late_loads.answer(
                 key, request, partial(self._call, key, handler, request, context)
             )

@@ -4,17 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import Feature, is_finalized
+from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.task import Task
 from core.protocol.message import Api, VersionRange
+from core.security.acl import CLUSTER_NAME, Right
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs(Generic[Req, Res]):
+    """The rights that an API needs; immutable. Made by `whole` and `by_name`, or `NOTHING`."""
+
+    rights: tuple[Right, ...] = ()
+    is_whole: bool = False
+    """Whether a request is refused before the handler is called, else the handler asks for each name."""
+    name_of: Callable[[Req], str] = lambda _: CLUSTER_NAME
+    refuse: Callable[[Req, ErrorCode], Res] | None = None
+    """Makes the answer to a request that lacks the rights; None for one with the error code and no more."""
+
+
+NOTHING: Needs[Any, Any] = Needs()
+"""Of an API that everybody may use."""
+
+
+def whole(
+    *rights: Right,
+    name_of: Callable[[Req], str] = lambda _: CLUSTER_NAME,
+    refuse: Callable[[Req, ErrorCode], Res] | None = None,
+) -> Needs[Req, Res]:
+    """Of an API that is refused as a whole without any of the rights, on the resource that `name_of` finds."""
+    return Needs(rights, is_whole=True, name_of=name_of, refuse=refuse)
+
+
+def by_name(*rights: Right) -> Needs[Any, Any]:
+    """Of an API whose handler asks for these rights, name by name, in Kafka's order."""
+    return Needs(rights)
 
 
 Finalized = Mapping[str, int]
@@ -32,6 +64,8 @@ class ServedApi(Generic[Req, Res]):
     ]
     """Returns the answer, now or later, or the task that makes it; None if there is none, as for a Produce with acks=0.
     """
+    needs: Needs[Req, Res]
+    """The rights that it needs: without an entry a module does not import."""
     is_owed: bool = False
     """Whether its task completes a change already begun: it is done even if the client disconnects."""
 
@@ -55,6 +89,22 @@ class ServedApi(Generic[Req, Res]):
     """The first version in ZooKeeper-mode clusters, if earlier ones lack a field that these need."""
     last_of_members: int | None = None
     """The last version in ZooKeeper-mode clusters, if later ones ask for more than these can do."""
+
+    def find_refusal(self, request: Req, context: RequestContext) -> Res | None:
+        """Returns the answer to a request that lacks what it needs as a whole, or None."""
+        needs = self.needs
+        if not needs.is_whole or context.session.authorizer is None:
+            return None
+        name = needs.name_of(request)
+        if any(context.may(right, name) for right in needs.rights):
+            return None
+        code = needs.rights[0].refusal
+        if needs.refuse is not None:
+            return needs.refuse(request, code)
+        answer = cast(Any, self.api.response)(error_code=code)
+        if hasattr(answer, "error_message"):
+            answer.error_message = code.text
+        return cast(Res, answer)
 
     def is_known(self, finalized: Finalized | None) -> bool:
         """Returns whether the broker serves it."""

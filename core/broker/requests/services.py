@@ -18,6 +18,7 @@ from core.broker.partitions.suspected_loss import SuspectedLoss
 from core.broker.partitions.topics import Topics
 from core.broker.replication.cluster_membership import Membership
 from core.broker.replication.replication_quota import ReplicationQuotas
+from core.broker.requests.authorizer import Authorizer
 from core.broker.requests.fetch_session import FetchSessionCache
 from core.broker.requests.runtime import Runtime
 from core.broker.requests.stepped_answer import SteppedAnswers
@@ -54,6 +55,8 @@ class Services:
     """Returns the APIs that ApiVersions advertises with those finalized features; None stands for a lone broker."""
     membership: Membership | None = None
     """The broker's place in a cluster; None if it is alone."""
+    authorizer: Authorizer | None = None
+    """Who may do what; None if everybody may do everything."""
 
     @property
     def image(self) -> MetadataImage:

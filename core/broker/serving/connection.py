@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic  # noqa: TID251  how long a turn takes
 
+from core.broker.requests.client_session import Session
 from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
 from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.broker.requests.request_dispatcher import RequestDispatcher
@@ -48,7 +49,7 @@ _TURN_BYTES = 256 * 1024
 
 class Connection:
     """Owned by the loop's task. `on_close` is called at its end, and also `on_unreadable` if the disk refuses a file
-    that is being sent; `listener` is the name of the listener that accepted it.
+    that is being sent; `find_session` returns its session, by the client's host and this broker's.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Connection:
         on_close: Callable[[Connection], None],
         on_unreadable: Callable[[Path, OSError], None],
         *,
-        listener: str = "",
+        find_session: Callable[[str, str], Session],
     ) -> None:
         self._loop = loop
         self._socket = sock
@@ -75,9 +76,8 @@ class Connection:
         self._max_request_bytes = max_request_bytes
         self._on_close = on_close
         self._on_unreadable = on_unreadable
-        self._listener = listener
-        self._local_host: str = sock.getsockname()[0]
         self.client_host, self._peer = _peer(sock)
+        self._session = find_session(self.client_host, sock.getsockname()[0])
         self._partial: memoryview | None = None  # its own buffer, with an incomplete frame
         self._start = 0  # of the frame in it, from its size on
         self._end = 0  # of the frame's received bytes
@@ -175,7 +175,7 @@ class Connection:
             if frame_end > end:
                 self._keep_partial(data, start, end)
                 return
-            answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host, self._listener)
+            answer = self._dispatcher.handle(data[body:frame_end], self._session)
             if isinstance(answer, list):
                 self._send_later(answer)
             elif answer is not None:

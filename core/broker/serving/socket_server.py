@@ -7,9 +7,11 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.requests.client_session import Sessions
 from core.broker.serving.bound_listener import BoundListener, bind_all
 from core.broker.serving.connection import Connection
 from core.broker.serving.connections_memory import ConnectionsMemory
@@ -19,6 +21,7 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_limits import LONG_MAX
+from core.security.principal import ANONYMOUS
 
 _log = logging.getLogger("plog.server")
 
@@ -58,6 +61,7 @@ class SocketServer:
         self._listeners = listen
         self._bound: list[BoundListener] = []
         self._connections: set[Connection] = set()
+        self._sessions = Sessions(node.authorizer)
         self._turns = runtime.turns
         self._buffers = ReceiveBuffers()
         self._memory = ConnectionsMemory(_most_bytes(node.services.config))
@@ -127,7 +131,7 @@ class SocketServer:
                     max_request_bytes=self._node.services.config.socket_request_max_bytes,
                     on_close=self._on_closed,
                     on_unreadable=self._node.services.replicas.on_unreadable,
-                    listener=bound.name,
+                    find_session=partial(self._sessions.find, ANONYMOUS, bound.name),
                 )
             except OSError:  # the client has already disconnected
                 sock.close()

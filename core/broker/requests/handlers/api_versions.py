@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import NOTHING, ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import MEMBERS_FEATURES, SUPPORTED_FEATURES
 from core.common.error_code import ErrorCode
@@ -76,4 +76,4 @@ def advertised(api: Api[Any, Any], versions: VersionRange) -> ApiVersion:
     return ApiVersion(api.key, first, versions.last)
 
 
-SERVES = (ServedApi(API_VERSIONS, handle),)
+SERVES = (ServedApi(API_VERSIONS, handle, NOTHING),)

@@ -10,7 +10,7 @@ from core.broker.requests.handlers.controller_request import answer_in_office, f
 from core.broker.requests.handlers.metadata import CLUSTER_OPERATIONS
 from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id, own_endpoint
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import NOTHING, ServedApi, whole
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, FeatureUpdate, UpgradeType
 from core.cluster.image.metadata_log import METADATA_PARTITION
@@ -43,6 +43,7 @@ from core.protocol.schema.cluster_nodes import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from core.security.acl import ALTER_CLUSTER, DESCRIBE_THE_CLUSTER
 
 _BROKERS, _CONTROLLERS = 1, 2
 
@@ -202,9 +203,9 @@ def _features_answer(request: UpdateFeaturesRequest, error: KafkaError | None) -
 
 
 SERVES = (
-    ServedApi(DESCRIBE_CLUSTER, describe_cluster),
-    ServedApi(DESCRIBE_QUORUM, describe_quorum, needs_quorum=True),
-    ServedApi(UNREGISTER_BROKER, unregister_broker, is_for_controllers=True),
-    ServedApi(UNREGISTER_CONTROLLER, unregister_controller, needs_quorum=True),
-    ServedApi(UPDATE_FEATURES, update_features),
+    ServedApi(DESCRIBE_CLUSTER, describe_cluster, NOTHING),
+    ServedApi(DESCRIBE_QUORUM, describe_quorum, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True),
+    ServedApi(UNREGISTER_BROKER, unregister_broker, whole(ALTER_CLUSTER), is_for_controllers=True),
+    ServedApi(UNREGISTER_CONTROLLER, unregister_controller, whole(ALTER_CLUSTER), needs_quorum=True),
+    ServedApi(UPDATE_FEATURES, update_features, whole(ALTER_CLUSTER)),
 )

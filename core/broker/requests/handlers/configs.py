@@ -16,7 +16,7 @@ from core.broker.requests.config_resources import (
     when_written,
 )
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name, whole
 from core.broker.requests.services import Services
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -49,6 +49,14 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from core.protocol.schema.incremental_alter_configs import AlterConfigsResource as AlteredResource
+from core.security.acl import (
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC_CONFIGS,
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+)
 
 
 def describe_configs(
@@ -224,8 +232,16 @@ def list_config_resources(
 
 
 SERVES = (
-    ServedApi(DESCRIBE_CONFIGS, describe_configs),
-    ServedApi(ALTER_CONFIGS, alter_configs),
-    ServedApi(INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs),
-    ServedApi(LIST_CONFIG_RESOURCES, list_config_resources, needs_quorum=True),
+    ServedApi(
+        DESCRIBE_CONFIGS,
+        describe_configs,
+        by_name(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS),
+    ),
+    ServedApi(ALTER_CONFIGS, alter_configs, by_name(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)),
+    ServedApi(
+        INCREMENTAL_ALTER_CONFIGS,
+        incremental_alter_configs,
+        by_name(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
+    ),
+    ServedApi(LIST_CONFIG_RESOURCES, list_config_resources, whole(DESCRIBE_CLUSTER_CONFIGS), needs_quorum=True),
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, whole
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
@@ -32,6 +32,7 @@ from core.protocol.schema.control_request import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from core.security.acl import CLUSTER_ACTION
 
 _FIRST_LEADER_AND_ISR_WITH_IDS = 5  # KIP-516
 _FIRST_STOP_REPLICA_WITH_STATES = 3  # KIP-570
@@ -80,9 +81,9 @@ def update_metadata(
 
 
 SERVES = (
-    ServedApi(LEADER_AND_ISR, leader_and_isr, is_owed=True, is_between_brokers=True),
-    ServedApi(STOP_REPLICA, stop_replica, is_owed=True, is_between_brokers=True),
-    ServedApi(UPDATE_METADATA, update_metadata, is_between_brokers=True),
+    ServedApi(LEADER_AND_ISR, leader_and_isr, whole(CLUSTER_ACTION), is_owed=True, is_between_brokers=True),
+    ServedApi(STOP_REPLICA, stop_replica, whole(CLUSTER_ACTION), is_owed=True, is_between_brokers=True),
+    ServedApi(UPDATE_METADATA, update_metadata, whole(CLUSTER_ACTION), is_between_brokers=True),
 )
 
 

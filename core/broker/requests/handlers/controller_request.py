@@ -9,7 +9,7 @@ from core.broker.controller.active_controller import ActiveController
 from core.broker.controller.controller_elector import ControllerElector
 from core.broker.requests.handlers.control_request import ensure_between_brokers
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, whole
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
@@ -28,6 +28,7 @@ from core.protocol.schema.controller_request import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
+from core.security.acl import CLUSTER_ACTION
 
 T = TypeVar("T")
 Res = TypeVar("Res")
@@ -119,7 +120,13 @@ def _shutdown_answer(outcome: Sequence[TopicPartition] | ErrorCode) -> Controlle
 
 
 SERVES = (
-    ServedApi(ALTER_PARTITION, alter_partition, is_for_controllers=True, first_of_members=_FIRST_VERSION_WITH_IDS),
-    ServedApi(ALLOCATE_PRODUCER_IDS, allocate_producer_ids, is_for_controllers=True),
-    ServedApi(CONTROLLED_SHUTDOWN, controlled_shutdown, is_for_controllers=True),
+    ServedApi(
+        ALTER_PARTITION,
+        alter_partition,
+        whole(CLUSTER_ACTION),
+        is_for_controllers=True,
+        first_of_members=_FIRST_VERSION_WITH_IDS,
+    ),
+    ServedApi(ALLOCATE_PRODUCER_IDS, allocate_producer_ids, whole(CLUSTER_ACTION), is_for_controllers=True),
+    ServedApi(CONTROLLED_SHUTDOWN, controlled_shutdown, whole(CLUSTER_ACTION), is_for_controllers=True),
 )

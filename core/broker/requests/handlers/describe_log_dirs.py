@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, whole
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
@@ -17,6 +17,7 @@ from core.protocol.schema.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from core.security.acl import DESCRIBE_THE_CLUSTER
 
 
 def handle(services: Services, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
@@ -41,4 +42,4 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Request
     return DescribeLogDirsResponse(results=[result])
 
 
-SERVES = (ServedApi(DESCRIBE_LOG_DIRS, handle),)
+SERVES = (ServedApi(DESCRIBE_LOG_DIRS, handle, whole(DESCRIBE_THE_CLUSTER)),)

@@ -32,7 +32,7 @@ from core.broker.requests.fetch_session import FetchSession
 from core.broker.requests.leader_hints import LeaderHints
 from core.broker.requests.metadata_brokers import find_broker
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name
 from core.broker.requests.services import Services
 from core.cluster.partition.divergence import find_divergence
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
@@ -53,6 +53,7 @@ from core.protocol.schema.fetch import (
     PartitionData,
 )
 from core.records.compression import CompressionType
+from core.security.acl import CLUSTER_ACTION, READ_TOPIC
 
 
 def find_preferred_replica(
@@ -455,4 +456,4 @@ class DelayedFetch(Pending[FetchResponse]):
         return [TopicPartition(name, wanted.partition) for wanted in topic.partitions]
 
 
-SERVES = (ServedApi(FETCH, handle),)
+SERVES = (ServedApi(FETCH, handle, by_name(READ_TOPIC, CLUSTER_ACTION)),)

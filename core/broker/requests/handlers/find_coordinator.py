@@ -12,7 +12,7 @@ from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC
 from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
 from core.broker.requests.metadata_brokers import MetadataBroker, MetadataBrokers
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -24,6 +24,7 @@ from core.protocol.schema.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from core.security.acl import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 
 _log = logging.getLogger("plog.broker")
 
@@ -91,4 +92,4 @@ def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
 
 
-SERVES = (ServedApi(FIND_COORDINATOR, handle, is_owed=True),)
+SERVES = (ServedApi(FIND_COORDINATOR, handle, by_name(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID), is_owed=True),)

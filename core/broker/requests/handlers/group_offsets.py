@@ -8,7 +8,7 @@ from functools import partial
 
 from core.broker.coordinators.transaction_guard import ClientCapability, ask_elsewhere, refusals
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -46,6 +46,14 @@ from core.protocol.schema.group_offsets import (
     TxnOffsetCommitResponseTopic,
 )
 from core.records.record_batch import ProducerIdAndEpoch
+from core.security.acl import (
+    DELETE_GROUP,
+    DESCRIBE_GROUP,
+    DESCRIBE_TOPIC,
+    READ_GROUP,
+    READ_TOPIC,
+    WRITE_TRANSACTIONAL_ID,
+)
 
 _Responses = dict[TopicPartition, OffsetResponsePartition]
 
@@ -362,8 +370,8 @@ def _code_for_client(error: KafkaError, version: int) -> ErrorCode:
 
 
 SERVES = (
-    ServedApi(OFFSET_COMMIT, offset_commit),
-    ServedApi(OFFSET_FETCH, offset_fetch),
-    ServedApi(OFFSET_DELETE, offset_delete),
-    ServedApi(TXN_OFFSET_COMMIT, txn_offset_commit),
+    ServedApi(OFFSET_COMMIT, offset_commit, by_name(READ_GROUP, READ_TOPIC)),
+    ServedApi(OFFSET_FETCH, offset_fetch, by_name(DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+    ServedApi(OFFSET_DELETE, offset_delete, by_name(DELETE_GROUP, READ_TOPIC)),
+    ServedApi(TXN_OFFSET_COMMIT, txn_offset_commit, by_name(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC)),
 )

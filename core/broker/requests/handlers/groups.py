@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import Any
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name, whole
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS
 from core.common.error_code import ErrorCode
@@ -55,6 +56,7 @@ from core.protocol.schema.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from core.security.acl import DELETE_GROUP, DESCRIBE_GROUP, DESCRIBE_THE_CLUSTER, DESCRIBE_TOPIC, READ_GROUP
 
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
@@ -237,14 +239,28 @@ def consumer_group_heartbeat(
     return services.group_log.when_committed(request.group_id, answer, refuse)
 
 
+def _group_id(request: Any) -> str:
+    return str(request.group_id)
+
+
 SERVES = (
-    ServedApi(LIST_GROUPS, list_groups),
-    ServedApi(DESCRIBE_GROUPS, describe_groups),
-    ServedApi(CONSUMER_GROUP_DESCRIBE, consumer_group_describe, needs_feature=GROUPS_OF_CONSUMERS),
-    ServedApi(DELETE_GROUPS, delete_groups),
-    ServedApi(JOIN_GROUP, join_group),
-    ServedApi(SYNC_GROUP, sync_group),
-    ServedApi(HEARTBEAT, heartbeat),
-    ServedApi(LEAVE_GROUP, leave_group),
-    ServedApi(CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat, needs_feature=GROUPS_OF_CONSUMERS),
+    ServedApi(LIST_GROUPS, list_groups, by_name(DESCRIBE_THE_CLUSTER, DESCRIBE_GROUP)),
+    ServedApi(DESCRIBE_GROUPS, describe_groups, by_name(DESCRIBE_GROUP)),
+    ServedApi(
+        CONSUMER_GROUP_DESCRIBE,
+        consumer_group_describe,
+        by_name(DESCRIBE_GROUP, DESCRIBE_TOPIC),
+        needs_feature=GROUPS_OF_CONSUMERS,
+    ),
+    ServedApi(DELETE_GROUPS, delete_groups, by_name(DELETE_GROUP)),
+    ServedApi(JOIN_GROUP, join_group, whole(READ_GROUP, name_of=_group_id)),
+    ServedApi(SYNC_GROUP, sync_group, by_name(READ_GROUP)),
+    ServedApi(HEARTBEAT, heartbeat, whole(READ_GROUP, name_of=_group_id)),
+    ServedApi(LEAVE_GROUP, leave_group, whole(READ_GROUP, name_of=_group_id)),
+    ServedApi(
+        CONSUMER_GROUP_HEARTBEAT,
+        consumer_group_heartbeat,
+        by_name(READ_GROUP, DESCRIBE_TOPIC),
+        needs_feature=GROUPS_OF_CONSUMERS,
+    ),
 )

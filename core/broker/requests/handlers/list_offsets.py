@@ -12,7 +12,7 @@ from collections import Counter
 
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name
 from core.broker.requests.services import Services
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
@@ -32,6 +32,7 @@ from core.protocol.schema.list_offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from core.security.acl import CLUSTER_ACTION, DESCRIBE_TOPIC
 
 LATEST = -1
 EARLIEST = -2
@@ -142,6 +143,6 @@ def _find_epoch_end(services: Services, topic: str, asked: OffsetForLeaderPartit
 
 
 SERVES = (
-    ServedApi(LIST_OFFSETS, list_offsets),
-    ServedApi(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch),
+    ServedApi(LIST_OFFSETS, list_offsets, by_name(DESCRIBE_TOPIC)),
+    ServedApi(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch, by_name(CLUSTER_ACTION, DESCRIBE_TOPIC)),
 )

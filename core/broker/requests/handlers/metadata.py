@@ -8,7 +8,7 @@ from itertools import count
 
 from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_context import WITNESS, ControllerContext
 from core.cluster.image.broker_metadata import NewTopic
@@ -33,6 +33,7 @@ from core.protocol.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from core.security.acl import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
 
 _log = logging.getLogger("plog.broker")
 
@@ -281,4 +282,7 @@ def _describe_page(
     )
 
 
-SERVES = ServedApi(METADATA, handle), ServedApi(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions)
+SERVES = (
+    ServedApi(METADATA, handle, by_name(DESCRIBE_TOPIC, CREATE_IN_CLUSTER, CREATE_TOPIC)),
+    ServedApi(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions, by_name(DESCRIBE_TOPIC)),
+)

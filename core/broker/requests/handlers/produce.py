@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 from core.broker.coordinators.transaction_guard import COORDINATOR_IS_AWAY, ClientCapability, ask_elsewhere, refusals
 from core.broker.observe.request_metrics import RequestMetrics
 from core.broker.partitions.buffer_copy import is_large, keep_records
+from core.broker.requests.client_session import Session
 from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, when_committed
 from core.broker.requests.leader_hints import LeaderHints, find_leader_hint
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name
 from core.broker.requests.services import Services
 from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.partition.partition import Partition
@@ -61,6 +62,7 @@ from core.records.record_batch import (
     RecordBatch,
 )
 from core.records.record_walk import is_small
+from core.security.acl import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 
 _FIRST_VERSION_WITH_TAGGED_FIELDS = 9  # KIP-482
 _FIRST_VERSION_WITH_IDS = 13  # KIP-516
@@ -134,18 +136,23 @@ class RememberedRequest(NamedTuple):
 
 
 class ProduceFastPath:
-    """Owned by the broker's task."""
+    """The memory of one session; owned by the broker's task."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, session: Session) -> None:
         self._services = services
+        self._session = session
+        self._rules = None if session.authorizer is None else session.authorizer.rules
         self._known: dict[bytes, RememberedRequest] = {}
         self._lengths: list[int] = []
         """The positions of the batch's size in requests: one for each length of client id and topic name."""
-        self._generation = -1
+        self._generation = self._rules_generation = -1
 
     def find(self, frame: memoryview) -> tuple[RememberedRequest, memoryview] | None:
         """Finds the meaning of the request, and its records; None if it is unknown, or has bytes after the records."""
-        if self._generation != self._services.replicas.generation:
+        rules = self._rules
+        if self._generation != self._services.replicas.generation or (
+            rules is not None and self._rules_generation != rules.generation
+        ):
             self._forget()
         for length in self._lengths:
             known = self._known.get(bytes(frame[_PREFIX_START:length]))
@@ -180,6 +187,8 @@ class ProduceFastPath:
         (data,) = topic_data.partition_data
         name = find_topic_name(self._services.image, topic_data, version) or ""
         partition = self._services.replicas.partitions.get(TopicPartition(name, data.index))
+        if not self._session.has(WRITE_TOPIC, name):
+            return
         if partition is None or name in INTERNAL_TOPICS or not isinstance(data.records, memoryview):
             return
         batch_end = len(frame) - len(_TAGS)
@@ -218,9 +227,11 @@ class ProduceFastPath:
             self._lengths.append(length)
 
     def _forget(self) -> None:
-        """Forgets all requests: partitions came or went, or there are too many kinds."""
+        """Forgets all requests: partitions came or went, rights changed, or there are too many kinds."""
         self._known.clear()
         self._lengths.clear()
+        if self._rules is not None:
+            self._rules_generation = self._rules.generation
         self._generation = self._services.replicas.generation
 
 
@@ -601,4 +612,4 @@ def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionP
     return response
 
 
-SERVES = (ServedApi(PRODUCE, handle),)
+SERVES = (ServedApi(PRODUCE, handle, by_name(WRITE_TRANSACTIONAL_ID, WRITE_TOPIC)),)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from core.broker.config.client_quotas import ClientQuotas, Filter, ensure_filters, find_quotas, quotas_in_image
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, whole
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
@@ -42,6 +42,7 @@ from core.protocol.schema.quotas_and_users import (
     DescribeUserScramCredentialsResult,
     QuotaEntity,
 )
+from core.security.acl import ALTER_CLUSTER, ALTER_CLUSTER_CONFIGS, DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_THE_CLUSTER
 
 
 def describe_client_quotas(
@@ -169,11 +170,34 @@ def _ensure_no_unknowns(*codes: int) -> None:
         raise MalformedMessageError("an ACL has UNKNOWN elements")
 
 
+def _refuse_quotas(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[AlteredQuotasResult(code, code.text, entry.entity) for entry in request.entries]
+    )
+
+
+def _refuse_creations(request: CreateAclsRequest, code: ErrorCode) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(code, code.text) for _ in request.creations])
+
+
+def _refuse_deletions(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
+    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(code, code.text) for _ in request.filters])
+
+
 SERVES = (
-    ServedApi(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas),
-    ServedApi(ALTER_CLIENT_QUOTAS, alter_client_quotas, is_for_controllers=True),
-    ServedApi(DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials, needs_quorum=True),
-    ServedApi(DESCRIBE_ACLS, describe_acls, needs_quorum=True),  # members of a cluster leave them to Kafka's brokers
-    ServedApi(CREATE_ACLS, create_acls, needs_quorum=True),
-    ServedApi(DELETE_ACLS, delete_acls, needs_quorum=True),
+    ServedApi(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas, whole(DESCRIBE_CLUSTER_CONFIGS)),
+    ServedApi(
+        ALTER_CLIENT_QUOTAS,
+        alter_client_quotas,
+        whole(ALTER_CLUSTER_CONFIGS, refuse=_refuse_quotas),
+        is_for_controllers=True,
+    ),
+    ServedApi(
+        DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True
+    ),
+    ServedApi(
+        DESCRIBE_ACLS, describe_acls, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True
+    ),  # members of a cluster leave them to Kafka's brokers
+    ServedApi(CREATE_ACLS, create_acls, whole(ALTER_CLUSTER, refuse=_refuse_creations), needs_quorum=True),
+    ServedApi(DELETE_ACLS, delete_acls, whole(ALTER_CLUSTER, refuse=_refuse_deletions), needs_quorum=True),
 )

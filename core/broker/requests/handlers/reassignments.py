@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from core.broker.controller.active_controller import ActiveController
 from core.broker.requests.handlers.controller_request import answer_in_office, find_term
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, whole
 from core.broker.requests.services import Services
 from core.cluster.controller.cluster_controller import Results
 from core.cluster.controller.controller_writes import Decision
@@ -37,6 +37,7 @@ from core.protocol.schema.reassignments import (
     ReplicaElectionResult,
     TopicPartitions,
 )
+from core.security.acl import ALTER_CLUSTER, DESCRIBE_THE_CLUSTER
 
 
 def alter_partition_reassignments(
@@ -198,13 +199,22 @@ def _elect(services: Services, partition: TopicPartition, request: ElectLeadersR
     return PartitionResult(partition.partition, code, message)
 
 
+def _refuse_election(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    results = [
+        ReplicaElectionResult(topic.topic, [PartitionResult(number, code, code.text) for number in topic.partitions])
+        for topic in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+
 SERVES = (
     ServedApi(
         ALTER_PARTITION_REASSIGNMENTS,
         alter_partition_reassignments,
+        whole(ALTER_CLUSTER),
         is_for_controllers=True,
         last_of_members=_LAST_VERSION_OF_KAFKA_3,
     ),
-    ServedApi(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments),
-    ServedApi(ELECT_LEADERS, elect_leaders),
+    ServedApi(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments, whole(DESCRIBE_THE_CLUSTER)),
+    ServedApi(ELECT_LEADERS, elect_leaders, whole(ALTER_CLUSTER, refuse=_refuse_election)),
 )

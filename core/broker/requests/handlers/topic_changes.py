@@ -13,7 +13,7 @@ from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests.commit_wait import when_committed
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name
 from core.broker.requests.services import Services
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
@@ -46,6 +46,14 @@ from core.protocol.schema.topic_changes import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
+)
+from core.security.acl import (
+    ALTER_TOPIC,
+    CREATE_IN_CLUSTER,
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    DESCRIBE_TOPIC,
+    DESCRIBE_TOPIC_CONFIGS,
 )
 
 _log = logging.getLogger("plog.broker")
@@ -367,8 +375,10 @@ def _delete_records(services: Services, topic: str, offset: int, result: DeleteR
 
 
 SERVES = (
-    ServedApi(CREATE_TOPICS, create_topics, is_owed=True),
-    ServedApi(CREATE_PARTITIONS, create_partitions),
-    ServedApi(DELETE_TOPICS, delete_topics, is_owed=True),
-    ServedApi(DELETE_RECORDS, delete_records),
+    ServedApi(
+        CREATE_TOPICS, create_topics, by_name(CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS), is_owed=True
+    ),
+    ServedApi(CREATE_PARTITIONS, create_partitions, by_name(ALTER_TOPIC)),
+    ServedApi(DELETE_TOPICS, delete_topics, by_name(DESCRIBE_TOPIC, DELETE_TOPIC), is_owed=True),
+    ServedApi(DELETE_RECORDS, delete_records, by_name(DELETE_TOPIC)),
 )

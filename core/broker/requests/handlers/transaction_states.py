@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -32,6 +32,7 @@ from core.protocol.schema.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from core.security.acl import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID, READ_TOPIC
 
 _STATES = {state.text: state for state in State}
 
@@ -137,7 +138,7 @@ def _describe_partition(services: Services, topic: str, number: int) -> Partitio
 
 
 SERVES = (
-    ServedApi(LIST_TRANSACTIONS, list_transactions),
-    ServedApi(DESCRIBE_TRANSACTIONS, describe_transactions),
-    ServedApi(DESCRIBE_PRODUCERS, describe_producers),
+    ServedApi(LIST_TRANSACTIONS, list_transactions, by_name(DESCRIBE_TRANSACTIONAL_ID)),
+    ServedApi(DESCRIBE_TRANSACTIONS, describe_transactions, by_name(DESCRIBE_TRANSACTIONAL_ID, DESCRIBE_TOPIC)),
+    ServedApi(DESCRIBE_PRODUCERS, describe_producers, by_name(READ_TOPIC)),
 )

@@ -9,7 +9,7 @@ from functools import partial
 from core.broker.coordinators.transaction_guard import code_for_client
 from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, find_uncommitted, when_committed
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi
+from core.broker.requests.served_api import ServedApi, by_name, whole
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -44,6 +44,14 @@ from core.protocol.schema.transactions import (
 )
 from core.records.control_record import EndTransactionMarker
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+from core.security.acl import (
+    ALTER_CLUSTER,
+    CLUSTER_ACTION,
+    IDEMPOTENT_WRITE,
+    READ_GROUP,
+    WRITE_TOPIC,
+    WRITE_TRANSACTIONAL_ID,
+)
 
 _FIRST_INIT_WITH_PRODUCER_FENCED = 4  # KIP-588
 
@@ -302,10 +310,30 @@ def _refuse_marker(result: WritableTxnMarkerPartitionResult, code: ErrorCode) ->
     result.error_code = error_of_uncommitted(code)
 
 
+def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                marker.producer_id,
+                [
+                    WritableTxnMarkerTopicResult(
+                        topic.name,
+                        [WritableTxnMarkerPartitionResult(number, code) for number in topic.partition_indexes],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
 SERVES = (
-    ServedApi(INIT_PRODUCER_ID, init_producer_id),
-    ServedApi(ADD_PARTITIONS_TO_TXN, add_partitions_to_txn),
-    ServedApi(ADD_OFFSETS_TO_TXN, add_offsets_to_txn),
-    ServedApi(END_TXN, end_txn),
-    ServedApi(WRITE_TXN_MARKERS, write_txn_markers),
+    ServedApi(INIT_PRODUCER_ID, init_producer_id, by_name(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC)),
+    ServedApi(
+        ADD_PARTITIONS_TO_TXN, add_partitions_to_txn, by_name(CLUSTER_ACTION, WRITE_TRANSACTIONAL_ID, WRITE_TOPIC)
+    ),
+    ServedApi(ADD_OFFSETS_TO_TXN, add_offsets_to_txn, by_name(WRITE_TRANSACTIONAL_ID, READ_GROUP)),
+    ServedApi(END_TXN, end_txn, whole(WRITE_TRANSACTIONAL_ID, name_of=lambda request: request.transactional_id)),
+    ServedApi(WRITE_TXN_MARKERS, write_txn_markers, whole(CLUSTER_ACTION, ALTER_CLUSTER, refuse=_refuse_markers)),
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.broker.requests.client_session import Session
 from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
@@ -53,6 +54,7 @@ from core.protocol.schema.reassignments import (
     TopicPartitions,
 )
 from core.protocol.schema.topic_changes import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from core.security.principal import ANONYMOUS
 from tests.support.broker import PRODUCE_BY_NAME, ask, decode, fetch_request, produce_request, send
 from tests.support.for_each import for_each
 from tests.support.logs import make_batch
@@ -127,7 +129,7 @@ async def test_a_client_that_says_to_be_a_replica_is_refused(member: Member, lis
     request.topics[0].topic_id = TOPIC_ID
     request.replica_state = ReplicaState(OTHER, -1)
     frame = memoryview(bytearray(encode_request(FETCH, FETCH.versions.last, 77, "test", request)))[4:]
-    answer = member.node.dispatcher.handle(frame, listener=listener)
+    answer = member.node.dispatcher.handle(frame, Session(ANONYMOUS, listener))
     if code is ErrorCode.NONE:
         assert isinstance(answer, Pending)
         answer.complete_now()
@@ -155,7 +157,7 @@ async def test_what_brokers_say_is_heard_on_their_listener_alone(
     """A client could take partitions from their leaders by it."""
     frame = memoryview(bytearray(encode_request(api, api.versions.last, 77, "test", request_)))[4:]
     with pytest.raises(MalformedMessageError, match="came to listener CLIENT"):
-        member.node.dispatcher.handle(frame, listener="CLIENT")
+        member.node.dispatcher.handle(frame, Session(ANONYMOUS, "CLIENT"))
 
 
 async def test_who_is_not_the_controller_says_so(member: Member) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.broker.requests.client_session import Session
 from core.broker.requests.metadata_brokers import own_endpoint
 from core.broker.requests.request_context import RequestContext
 from core.common.config_def import ConfigSource
@@ -134,7 +135,7 @@ def test_what_is_advertised(tmp_path: Path, listen: str, settings: dict[str, str
     """Never an address that a client can't connect to."""
     broker = open_broker(tmp_path, **settings)
     broker.begin_serving(Endpoint(listen, 9092))
-    endpoint = own_endpoint(broker.services, RequestContext(0, None, reached))
+    endpoint = own_endpoint(broker.services, RequestContext(0, None, Session(local_host=reached)))
     assert f"{endpoint.host}:{endpoint.port}" == expected
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.coordinators.coordinator_log import partition_of
+from core.broker.requests.client_session import Session
 from core.cluster.controller.controller_context import ControlledTopic, ControllerContext
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.cluster_member_metadata import NotInformedError
@@ -58,6 +59,7 @@ from core.protocol.schema.metadata import (
 )
 from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.transactions import END_TXN, WRITE_TXN_MARKERS, EndTxnRequest
+from core.security.principal import ANONYMOUS
 from tests.support.broker import SteeredNode, ask, decode
 from tests.support.fake_entry import FakeEntry
 
@@ -127,7 +129,7 @@ def at(node: SteeredNode, listener: str, api: Any, request: Any, version: int | 
     """The answer to a client of that listener."""
     version = api.versions.last if version is None else version
     frame = memoryview(bytearray(encode_request(api, version, 77, "test", request)))[4:]
-    return decode(api, node.dispatcher.handle(frame, "127.0.0.1", "127.0.0.1", listener), version)
+    return decode(api, node.dispatcher.handle(frame, Session(ANONYMOUS, listener, "127.0.0.1", "127.0.0.1")), version)
 
 
 def metadata(node: SteeredNode, listener: str = "INSIDE", version: int = 12) -> MetadataResponse:

@@ -9,11 +9,13 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from core.broker.requests.client_session import Session
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.protocol.frame import encode_request
 from core.protocol.schema.fetch import FETCH, FetchRequest, FetchResponse, PartitionData
+from core.security.principal import ANONYMOUS
 from tests.support.broker import SteeredNode, Timers, ask, decode, fetch_request, open_broker, produce, send, values_of
 from tests.support.logs import make_batch
 from tests.support.manual_clock import ManualClock
@@ -90,7 +92,7 @@ def test_a_replica_must_have_what_is_wanted(led: ReplicatedTopic, offset: int) -
 
 def test_a_replica_must_be_reached_by_the_consumer(led: ReplicatedTopic) -> None:
     for listener, expected in (("PLAINTEXT", OTHER), ("INTERNAL", -1)):
-        pieces = led.broker.dispatcher.handle(_frame(fetch_request(0, rack_id="b")), listener=listener)
+        pieces = led.broker.dispatcher.handle(_frame(fetch_request(0, rack_id="b")), Session(ANONYMOUS, listener))
         assert not isinstance(pieces, Pending)
         assert pieces is not None
         data = decode(FETCH, pieces, BY_NAME).responses[0].partitions[0]
@@ -133,7 +135,7 @@ def test_another_selector_is_refused() -> None:
 # --- high watermarks
 
 
-class Session:
+class ReplicaSession:
     """A replica's fetch session."""
 
     def __init__(self, led: ReplicatedTopic, replica: int, offset: int) -> None:
@@ -159,7 +161,7 @@ class Session:
 
 def test_a_replica_hears_at_once_that_more_is_committed(led: ReplicatedTopic) -> None:
     led.decide(isr=[led.node_id, OTHER, THIRD])
-    first, second = Session(led, OTHER, 3), Session(led, THIRD, 2)
+    first, second = ReplicaSession(led, OTHER, 3), ReplicaSession(led, THIRD, 2)
     waiting = first.fetch(3)
     assert waiting == []
     answer = second.fetch(3)
@@ -173,5 +175,5 @@ def test_a_replica_hears_at_once_that_more_is_committed(led: ReplicatedTopic) ->
 @pytest.mark.parametrize("selector", [""])
 def test_a_replica_from_which_nobody_reads_hears_of_it_with_the_next_records(led: ReplicatedTopic) -> None:
     """As in Kafka 3.9: an answer for each watermark would double the fetches of a cluster with acks=all."""
-    first = Session(led, OTHER, 2)
+    first = ReplicaSession(led, OTHER, 2)
     assert first.fetch(3) == []

@@ -103,7 +103,7 @@ def two_sides(
     find = ProduceFastPath.find
 
     def counted(self: ProduceFastPath, frame: memoryview) -> tuple[RememberedRequest, memoryview] | None:
-        if self is without.broker.dispatcher._produce_memory:
+        if self._services is without.broker.services:
             return None
         found = find(self, frame)
         with_memory.taken += found is not None
@@ -296,7 +296,7 @@ def test_a_broker_that_only_reads_remembers_nothing(sides: tuple[Side, Side]) ->
     reader = Side(open_broker(side.broker.directory, ManualClock(NOW), is_read_only=True))
     refusals = [reader.answer(usual_frame(7)) for _ in range(3)]
     assert len(set(refusals)) == 1
-    assert not reader.broker.dispatcher._produce_memory._known
+    assert not reader.broker.dispatcher._local.produce_memory._known
     reader.broker.close()
     side.broker._lock.acquire(0)  # for the fixture's end
 

@@ -1,0 +1,113 @@
+"""The authorizer: asks the rules of ACLs for a client, remembers and counts decisions, and writes the audit log.
+
+A line of the audit log is Kafka's: denied at INFO, allowed at DEBUG, by the logger `plog.authorizer`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from core.security.acl import OPERATIONS, AclOperation, PatternType, ResourceType, Right
+from core.security.acl_rules import AclRules, Decision
+from core.security.principal import Principal
+
+_log = logging.getLogger("plog.authorizer")
+
+_MOST_REMEMBERED = 10_000
+
+
+class Asker:
+    """Who asks, from which host, and what was decided for it with the rules of one generation; the authorizer's own."""
+
+    def __init__(self, principal: Principal, client_host: str) -> None:
+        self.principal = principal
+        self.client_host = client_host
+        self.generation = -1
+        self.decisions: dict[tuple[Right, str], Decision] = {}
+
+
+class Authorizer:
+    """Owned by the broker's task."""
+
+    def __init__(self, rules: AclRules) -> None:
+        self.rules = rules
+        self.allowed = 0
+        """The requests for a resource that were allowed, since the start."""
+        self.denied = 0
+        """Those that were denied."""
+
+    @property
+    def says_all(self) -> bool:
+        """Whether the audit log has a line of each right that was allowed."""
+        return _log.isEnabledFor(logging.DEBUG)
+
+    def authorize(self, asker: Asker, right: Right, name: str, request: str, *, is_asked: bool = True) -> bool:
+        """Returns whether the asker has the right on the resource of that name. `request` is the API's name, for the
+        audit log. A refusal counts and is logged only if the client asked for that resource.
+        """
+        decision = self.decide(asker, right, name)
+        if decision.is_allowed:
+            self.allowed += 1
+            if self.says_all:
+                _say(logging.DEBUG, asker, right, name, request, decision)
+        elif is_asked:
+            self.denied += 1
+            _say(logging.INFO, asker, right, name, request, decision)
+        return decision.is_allowed
+
+    def authorize_somewhere(self, asker: Asker, right: Right) -> bool:
+        """Returns whether the asker has the right on any resource of the type (authorizeByResourceType of Kafka). The
+        audit log has no line of it, as in Kafka.
+        """
+        is_allowed = self.rules.allows_somewhere(asker.principal, asker.client_host, *right)
+        if is_allowed:
+            self.allowed += 1
+        else:
+            self.denied += 1
+        return is_allowed
+
+    def operations(self, asker: Asker, resource_type: ResourceType, name: str) -> Sequence[AclOperation]:
+        """Returns the operations that the asker has on the resource; the audit log has no line of it, as in Kafka."""
+        return [
+            operation
+            for operation in OPERATIONS[resource_type]
+            if self.decide(asker, Right(operation, resource_type), name).is_allowed
+        ]
+
+    def decide(self, asker: Asker, right: Right, name: str) -> Decision:
+        """Returns what the rules say now; remembered with the asker as long as they stay."""
+        if asker.generation != self.rules.generation or len(asker.decisions) >= _MOST_REMEMBERED:
+            asker.decisions.clear()
+            asker.generation = self.rules.generation
+        known = asker.decisions.get((right, name))
+        if known is None:
+            known = self.rules.decide(asker.principal, asker.client_host, *right, name)
+            asker.decisions[right, name] = known
+        return known
+
+
+def _say(level: int, asker: Asker, right: Right, name: str, request: str, decision: Decision) -> None:
+    _log.log(
+        level,
+        "Principal = %s is %s operation = %s from host = %s on resource = %s:%s:%s for request = %s with "
+        "resourceRefCount = 1 based on rule %s",
+        _printable(str(asker.principal)),
+        "Allowed" if decision.is_allowed else "Denied",
+        right.operation.name,
+        asker.client_host,
+        _CAMEL[right.resource_type],
+        PatternType.LITERAL.name,
+        _printable(name),
+        request,
+        decision.rule_text,
+    )
+
+
+def _printable(text: str) -> str:
+    """Escapes what would break the line: a client may choose the text."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+_CAMEL = {kind: "".join(word.capitalize() for word in kind.name.split("_")) for kind in ResourceType}
+"""The names of types in Kafka's lines: `TransactionalId`."""

@@ -1,0 +1,184 @@
+"""Access control lists, in the terms of Kafka (org.apache.kafka.common.acl, org.apache.kafka.common.resource).
+
+An `Acl` allows or denies an operation on a resource, or on all resources with a prefix, to a principal from a host. The
+numbers of the enums are those of the protocol and of the metadata log; their names are those of Kafka's files and
+tools.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from core.common.error_code import ErrorCode
+
+
+class ResourceType(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of an ACL is compared; in filters, MATCH stands for all ACLs that apply to the name."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermissionType(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+_OP = AclOperation
+OPERATIONS = {
+    ResourceType.TOPIC: (
+        _OP.READ, _OP.WRITE, _OP.CREATE, _OP.DELETE, _OP.ALTER, _OP.DESCRIBE, _OP.DESCRIBE_CONFIGS, _OP.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (_OP.READ, _OP.DELETE, _OP.DESCRIBE, _OP.DESCRIBE_CONFIGS, _OP.ALTER_CONFIGS),
+    ResourceType.CLUSTER: (
+        _OP.CREATE, _OP.ALTER, _OP.DESCRIBE, _OP.CLUSTER_ACTION, _OP.DESCRIBE_CONFIGS, _OP.ALTER_CONFIGS,
+        _OP.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (_OP.WRITE, _OP.DESCRIBE, _OP.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (_OP.DESCRIBE,),
+    ResourceType.USER: (_OP.CREATE_TOKENS, _OP.DESCRIBE_TOKENS),
+}  # fmt: skip
+"""The operations that each type of resource has (org.apache.kafka.security.authorizer.AclEntry)."""
+
+REFUSALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""The error with which a request for a resource of the type is refused."""
+
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the one resource of the type CLUSTER."""
+
+ANY_NAME = "*"
+"""The name of a literal ACL that applies to all resources of its type."""
+
+ANY_HOST = "*"
+
+
+class Acl(NamedTuple):
+    """One entry: AclBinding of Kafka. `principal` is a text such as `User:alice`, as it is stored."""
+
+    resource_type: ResourceType
+    resource_name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission_type: AclPermissionType
+
+    def applies_to(self, resource_type: ResourceType, name: str) -> bool:
+        """Returns whether it is about that resource."""
+        if self.resource_type is not resource_type:
+            return False
+        if self.pattern_type is PatternType.PREFIXED:
+            return name.startswith(self.resource_name)
+        return self.resource_name in (name, ANY_NAME)
+
+
+class AclFilter(NamedTuple):
+    """Finds ACLs: AclBindingFilter of Kafka. None and the ANY of each enum stand for all."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission_type: AclPermissionType = AclPermissionType.ANY
+
+    def matches(self, acl: Acl) -> bool:
+        """Returns whether the ACL is one of those (ResourcePatternFilter and AccessControlEntryFilter of Kafka)."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._matches_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (AclOperation.ANY, acl.operation)
+            and self.permission_type in (AclPermissionType.ANY, acl.permission_type)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        pattern_type, name = self.pattern_type, self.resource_name
+        if pattern_type in (PatternType.LITERAL, PatternType.PREFIXED) and pattern_type is not acl.pattern_type:
+            return False
+        if name is None:
+            return True
+        return name == acl.resource_name or (
+            pattern_type is PatternType.MATCH and acl.applies_to(acl.resource_type, name)
+        )
+
+
+class Right(NamedTuple):
+    """What a request needs: an operation on a resource of a type."""
+
+    operation: AclOperation
+    resource_type: ResourceType
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """The error without the right."""
+        return REFUSALS[self.resource_type]
+
+
+READ_TOPIC = Right(_OP.READ, ResourceType.TOPIC)
+WRITE_TOPIC = Right(_OP.WRITE, ResourceType.TOPIC)
+CREATE_TOPIC = Right(_OP.CREATE, ResourceType.TOPIC)
+DELETE_TOPIC = Right(_OP.DELETE, ResourceType.TOPIC)
+ALTER_TOPIC = Right(_OP.ALTER, ResourceType.TOPIC)
+DESCRIBE_TOPIC = Right(_OP.DESCRIBE, ResourceType.TOPIC)
+DESCRIBE_TOPIC_CONFIGS = Right(_OP.DESCRIBE_CONFIGS, ResourceType.TOPIC)
+ALTER_TOPIC_CONFIGS = Right(_OP.ALTER_CONFIGS, ResourceType.TOPIC)
+READ_GROUP = Right(_OP.READ, ResourceType.GROUP)
+DELETE_GROUP = Right(_OP.DELETE, ResourceType.GROUP)
+DESCRIBE_GROUP = Right(_OP.DESCRIBE, ResourceType.GROUP)
+DESCRIBE_GROUP_CONFIGS = Right(_OP.DESCRIBE_CONFIGS, ResourceType.GROUP)
+ALTER_GROUP_CONFIGS = Right(_OP.ALTER_CONFIGS, ResourceType.GROUP)
+CREATE_IN_CLUSTER = Right(_OP.CREATE, ResourceType.CLUSTER)
+ALTER_CLUSTER = Right(_OP.ALTER, ResourceType.CLUSTER)
+DESCRIBE_THE_CLUSTER = Right(_OP.DESCRIBE, ResourceType.CLUSTER)
+CLUSTER_ACTION = Right(_OP.CLUSTER_ACTION, ResourceType.CLUSTER)
+DESCRIBE_CLUSTER_CONFIGS = Right(_OP.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+ALTER_CLUSTER_CONFIGS = Right(_OP.ALTER_CONFIGS, ResourceType.CLUSTER)
+IDEMPOTENT_WRITE = Right(_OP.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+WRITE_TRANSACTIONAL_ID = Right(_OP.WRITE, ResourceType.TRANSACTIONAL_ID)
+DESCRIBE_TRANSACTIONAL_ID = Right(_OP.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+TWO_PHASE_COMMIT = Right(_OP.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID)
