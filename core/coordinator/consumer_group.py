@@ -89,6 +89,7 @@ class ConsumerGroup:
         self._static: dict[str, str] = {}
         self._regexes: dict[str, frozenset[str]] = {}
         self._sessions: dict[str, _Session] = {}
+        self._may_see: Callable[[str], bool] | None = None  # of the client whose heartbeat is handled
         self._checked_version = -1  # of the metadata that `advance` used last
         self._unwritten: list[GroupRecord] = []  # records that the next write must put first
         self.downgrade: Callable[[str], bool] = lambda member_id: False  # noqa: ARG005
@@ -192,6 +193,7 @@ class ConsumerGroup:
         """Raises KafkaError, with nothing changed, if the member is unknown or fenced, or a write fails."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request)
+        self._may_see = client.may_see
         member, replaced = self._find(request)
         updated = member._replace(subscription=_updated(member.subscription, request, client))
         if self._is_settled(member, updated):
@@ -362,12 +364,14 @@ class ConsumerGroup:
         return self._records.regex_tombstones(self._regexes.keys() - regexes_of(members))
 
     def _matching(self, text: str) -> frozenset[str]:
+        names = [name for name in self._environment.topics if name not in INTERNAL_TOPICS]
         try:
-            return frozenset(matching(text, [name for name in self._environment.topics if name not in INTERNAL_TOPICS]))
+            found = matching(text, names)
         except ValueError as error:
             raise KafkaError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex {text!r} is not valid: {error}"
             ) from None
+        return frozenset(found if self._may_see is None else filter(self._may_see, found))
 
     def _topics(self, members: Iterable[ConsumerMember], regexes: Mapping[str, frozenset[str]]) -> dict[bytes, int]:
         known = self._environment.topics

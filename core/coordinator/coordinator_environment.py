@@ -42,11 +42,18 @@ class CoordinatorEnvironment(Protocol):
         ...
 
 
+def _sees_all(_topic: str) -> bool:
+    return True
+
+
 class ClientInfo(NamedTuple):
-    """The client that sends the request: its id, and its address as Kafka writes it, `/127.0.0.1`."""
+    """The client that sends the request: its id, its address as Kafka writes it, `/127.0.0.1`, and whether it may
+    describe a topic: regular expressions find no others.
+    """
 
     client_id: str
     client_host: str
+    may_see: Callable[[str], bool] = _sees_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchTopic, PartitionData
+from core.security.principal import Principal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,8 +48,9 @@ class _CachedPartition:
 class FetchSession:
     """Owned by its cache."""
 
-    def __init__(self, session_id: int, now_ms: int, *, uses_topic_ids: bool) -> None:
+    def __init__(self, session_id: int, principal: Principal, now_ms: int, *, uses_topic_ids: bool) -> None:
         self.session_id = session_id
+        self.principal = principal
         self.uses_topic_ids = uses_topic_ids
         self.epoch = _INITIAL_EPOCH
         """That of the last request."""
@@ -130,18 +132,20 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, request: FetchRequest, *, uses_topic_ids: bool) -> FetchSession | None:
-        """Finds the session of a request, and updates it; returns None if the request is sessionless.
+    def find(self, request: FetchRequest, principal: Principal, *, uses_topic_ids: bool) -> FetchSession | None:
+        """Finds the session of a request, and updates it; returns None if the request is sessionless. A session is its
+        principal's alone: for anybody else there is none.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. Then
         the client starts a new session.
         """
         if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
-            self._remove(request.session_id)
+            if self._is_of(request.session_id, principal):
+                self._remove(request.session_id)
             is_new = request.session_epoch == _INITIAL_EPOCH
-            return self._create(request, uses_topic_ids=uses_topic_ids) if is_new else None
+            return self._create(request, principal, uses_topic_ids=uses_topic_ids) if is_new else None
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.principal != principal:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.next_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -161,9 +165,13 @@ class FetchSessionCache:
             return None
         return session
 
-    def _create(self, request: FetchRequest, *, uses_topic_ids: bool) -> FetchSession | None:
+    def _is_of(self, session_id: int, principal: Principal) -> bool:
+        session = self._sessions.get(session_id)
+        return session is not None and session.principal == principal
+
+    def _create(self, request: FetchRequest, principal: Principal, *, uses_topic_ids: bool) -> FetchSession | None:
         now_ms = self._clock.monotonic_ms()
-        session = FetchSession(self._unused_id(), now_ms, uses_topic_ids=uses_topic_ids)
+        session = FetchSession(self._unused_id(), principal, now_ms, uses_topic_ids=uses_topic_ids)
         session.update(request)
         size = len(session.partitions)
         if self.cached_partitions + size > MAX_PARTITIONS or not self._make_room(size, now_ms):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from core.broker.requests.client_session import Session
+from core.common.errors import KafkaError
 from core.coordinator.coordinator_environment import ClientInfo
-from core.security.acl import CLUSTER_NAME, ResourceType, Right
+from core.security.acl import CLUSTER_NAME, DESCRIBE_TOPIC, ResourceType, Right
 
 _MOST_SHOWN = 200
 """The most characters of a client id in a log line."""
@@ -34,7 +36,7 @@ class RequestContext(NamedTuple):
 
     @property
     def client(self) -> ClientInfo:
-        return ClientInfo(self.client_id or "", f"/{self.client_host}")
+        return ClientInfo(self.client_id or "", f"/{self.client_host}", partial(self.session.has, DESCRIBE_TOPIC))
 
     @property
     def sender(self) -> str:
@@ -45,6 +47,11 @@ class RequestContext(NamedTuple):
         """See `Session.may`."""
         session = self.session
         return session.authorizer is None or session.may(right, name, self.api_name, is_asked=is_asked)
+
+    def ensure(self, right: Right, name: str = CLUSTER_NAME) -> None:
+        """Raises KafkaError with the refusal of the right, if the session lacks it."""
+        if not self.may(right, name):
+            raise KafkaError(right.refusal)
 
     def may_somewhere(self, right: Right) -> bool:
         """See `Session.may_somewhere`."""

@@ -49,6 +49,7 @@ from core.protocol.message import Api, VersionRange
 from core.protocol.primitives import Piece
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.produce import PRODUCE
+from core.security.acl import DESCRIBE_TOPIC
 
 AnyApi = Api[Any, Any]
 Handler = Callable[[Services, Any, RequestContext], Any]
@@ -161,7 +162,10 @@ class RequestDispatcher:
             response = refused
         elif self._services.log_manager.unloaded:
             response = self._services.late_loads.answer(
-                key, request, partial(self._call, key, handler, request, context)
+                key,
+                request,
+                partial(self._call, key, handler, request, context),
+                partial(session.has, DESCRIBE_TOPIC),
             )
         else:
             response = self._call(key, handler, request, context)

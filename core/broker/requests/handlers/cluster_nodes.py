@@ -7,7 +7,7 @@ from functools import partial
 
 from core.broker.controller.controller_features import ControllerFeatures
 from core.broker.requests.handlers.controller_request import answer_in_office, find_control
-from core.broker.requests.handlers.metadata import CLUSTER_OPERATIONS
+from core.broker.requests.handlers.metadata import cluster_operations
 from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id, own_endpoint
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import NOTHING, ServedApi, whole
@@ -62,7 +62,7 @@ def describe_cluster(
         brokers=[DescribeClusterBroker(*broker) for broker in MetadataBrokers(services, context).reachable.values()],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from core.broker.config.config_sources import DescribedConfig
 from core.broker.requests.config_resources import (
@@ -53,14 +54,18 @@ from core.security.acl import (
     ALTER_CLUSTER_CONFIGS,
     ALTER_GROUP_CONFIGS,
     ALTER_TOPIC_CONFIGS,
+    CLUSTER_NAME,
     DESCRIBE_CLUSTER_CONFIGS,
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC_CONFIGS,
+    AclOperation,
+    ResourceType,
+    Right,
 )
 
 
 def describe_configs(
-    services: Services, request: DescribeConfigsRequest, _context: RequestContext
+    services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> Task[DescribeConfigsResponse]:
     """DescribeConfigs: all keys of a resource, or those that the request names, with the sources of their values."""
     unknown = [one.resource_type for one in request.resources if one.resource_type not in CONFIG_RESOURCES]
@@ -73,6 +78,7 @@ def describe_configs(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=""
         )
         try:
+            context.ensure(*_right(resource, AclOperation.DESCRIBE_CONFIGS))
             wanted = resource.configuration_keys
             if wanted and UNEXPLAINED_OFFSETS in wanted:
                 yield from _look_for_missing(services, resource.resource_name)
@@ -122,12 +128,33 @@ def _described(described: DescribedConfig, request: DescribeConfigsRequest) -> D
     )
 
 
+_OF_NAMED = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
+
+
+class _NamedResource(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+def _right(resource: _NamedResource, operation: AclOperation) -> tuple[Right, str]:
+    """Returns the right that the operation on the resource needs, and on which name: of topics and groups on each one,
+    of brokers, loggers and client metrics on the cluster.
+    """
+    kind = _OF_NAMED.get(ConfigResourceType(resource.resource_type))
+    if kind is None:
+        return Right(operation, ResourceType.CLUSTER), CLUSTER_NAME
+    return Right(operation, kind), resource.resource_name
+
+
 Change = tuple[Overrides, Pending[KafkaError | None] | None]
 """New values of a resource's keys, and the write that makes them so."""
 
 
 def _alter(
-    services: Services, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, alter: Callable[..., Change]
+    services: Services,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    alter: Callable[..., Change],
+    context: RequestContext,
 ) -> tuple[list[AlterConfigsResourceResponse], list[ConfigWrite]]:
     """Calls `alter` with each resource of the request; an error of one leaves the others alone."""
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
@@ -138,6 +165,8 @@ def _alter(
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if resource.resource_type in CONFIG_RESOURCES:
+                context.ensure(*_right(resource, AclOperation.ALTER_CONFIGS))
             changes, writing = alter(services, resource, validate_only=request.validate_only)
             if not request.validate_only:
                 writes.append(ConfigWrite(response, changes, writing))
@@ -151,7 +180,7 @@ def alter_configs(
     services: Services, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse | Pending[AlterConfigsResponse]:
     """AlterConfigs: replaces all settings of a resource; settings absent from the request go back to their defaults."""
-    responses, writes = _alter(services, request, _replace_all)
+    responses, writes = _alter(services, request, _replace_all, context)
     return when_written(AlterConfigsResponse(responses=responses), writes, context.sender)
 
 
@@ -175,7 +204,7 @@ def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse | Pending[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single keys."""
-    responses, writes = _alter(services, request, _alter_some)
+    responses, writes = _alter(services, request, _alter_some, context)
     return when_written(IncrementalAlterConfigsResponse(responses=responses), writes, context.sender)
 
 

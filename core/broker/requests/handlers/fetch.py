@@ -116,6 +116,8 @@ class FetchReader:
         self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
         self.is_for_replica = is_for_replica = self._replica_id >= 0
         """False also for -2, a debugging consumer: only replicas read above the high watermark."""
+        self._is_checked = context.session.authorizer is not None
+        self._allowed: dict[str, bool] = {}
         self._right_listener: str | None = None
         config = services.config
         if is_for_replica and services.membership is not None and context.listener:
@@ -146,10 +148,21 @@ class FetchReader:
         try:
             if not name.topic and self._context.api_version >= FIRST_VERSION_WITH_IDS:
                 raise KafkaError(self._services.unknown_topic_id)
+            if self._is_checked and not self._may_read(name.topic):
+                raise KafkaError(READ_TOPIC.refusal)
             partition = replicas.partitions.get(name) or replicas.find_replica(*name)
             return self._read(partition, wanted, left, min_one_batch=min_one_batch)
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code, -1, records=b"")
+
+    def _may_read(self, topic: str) -> bool:
+        """Asked once for each topic, when the request arrives: a right that goes meanwhile holds from the next one."""
+        allowed = self._allowed.get(topic)
+        if allowed is None:
+            context = self._context
+            allowed = context.may(CLUSTER_ACTION) if self.is_for_replica else context.may(READ_TOPIC, topic)
+            self._allowed[topic] = allowed
+        return allowed
 
     def _read(self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
         self._ensure_may_read(partition, wanted)
@@ -275,7 +288,8 @@ def handle(
     services: Services, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Pending[FetchResponse]:
     try:
-        session = services.fetch_sessions.find(request, uses_topic_ids=context.api_version >= FIRST_VERSION_WITH_IDS)
+        uses_ids = context.api_version >= FIRST_VERSION_WITH_IDS
+        session = services.fetch_sessions.find(request, context.session.principal, uses_topic_ids=uses_ids)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if session is not None:

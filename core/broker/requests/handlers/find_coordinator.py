@@ -24,13 +24,18 @@ from core.protocol.schema.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from core.security.acl import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
+from core.security.acl import CLUSTER_ACTION, DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 
 _log = logging.getLogger("plog.broker")
 
 _FIRST_BATCHED_VERSION = 4  # KIP-699
 _FIRST_VERSION_WITH_SHARE_GROUPS = 6  # KIP-932
 _GROUP, _TRANSACTIONAL_ID, _SHARE_GROUP = range(3)
+_RIGHTS = {
+    _GROUP: DESCRIBE_GROUP,
+    _TRANSACTIONAL_ID: DESCRIBE_TRANSACTIONAL_ID,
+    _SHARE_GROUP: CLUSTER_ACTION,  # brokers alone look for the coordinator of a share group's state
+}
 _NO_COORDINATOR = "this broker does not coordinate share groups"
 
 
@@ -40,9 +45,18 @@ def handle(
     """Answers COORDINATOR_NOT_AVAILABLE for keys without a coordinator, INVALID_REQUEST for an unknown key type."""
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
-    failure = yield from _find_failure(services, request.key_type, context)
+    right = _RIGHTS.get(request.key_type)
+    refused = {key for key in keys if right is not None and not context.may(right, key)}
+    failure = None
+    if any(key not in refused for key in keys):
+        failure = yield from _find_failure(services, request.key_type, context)
     known = MetadataBrokers(services, context)
-    found = [failure or _find(services, known, key, request.key_type) for key in keys]
+    found = [
+        _none(right.refusal, right.refusal.text)
+        if right is not None and key in refused
+        else failure or _find(services, known, key, request.key_type)
+        for key in keys
+    ]
     if not is_batched:
         return found[0]
     return FindCoordinatorResponse(
@@ -92,4 +106,8 @@ def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
 
 
-SERVES = (ServedApi(FIND_COORDINATOR, handle, by_name(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID), is_owed=True),)
+SERVES = (
+    ServedApi(
+        FIND_COORDINATOR, handle, by_name(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID, CLUSTER_ACTION), is_owed=True
+    ),
+)

@@ -72,8 +72,13 @@ def offset_commit(
     if request.retention_time_ms >= 0:
         expires_ms = min(services.runtime.clock.now_ms() + request.retention_time_ms, LONG_MAX)
     by_id = context.api_version >= _FIRST_VERSION_WITH_IDS
-    offsets, waiting, answers = _read_offsets(services, request.topics, expires_ms, by_id=by_id)
+    may_read = context.may(READ_GROUP, request.group_id)
+    offsets, waiting, answers = _read_offsets(
+        services, request.topics, context, None if may_read else READ_GROUP.refusal, expires_ms, by_id=by_id
+    )
     answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(*one) for one in answers])
+    if not may_read:
+        return answer
     commit = OffsetCommit(
         request.group_id,
         request.member_id,
@@ -96,11 +101,15 @@ def offset_commit(
 def _read_offsets(
     services: Services,
     topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
+    context: RequestContext,
+    refusal: ErrorCode | None,
     expires_ms: int = -1,
     *,
     by_id: bool,
 ) -> tuple[Offsets, _Responses, list[tuple[str, bytes, list[OffsetResponsePartition]]]]:
-    """Returns the offsets of partitions that exist, the responses of these, and the fields of each topic's response."""
+    """Returns the offsets of partitions that exist, the responses of these, and the fields of each topic's response.
+    `refusal` is the error of all, if the client lacks a right; topics that it may not read have one of their own.
+    """
     offsets: Offsets = {}
     waiting: _Responses = {}
     answers = []
@@ -108,9 +117,15 @@ def _read_offsets(
     for asked in topics:
         topic = services.image.topics_by_id.get(asked.topic_id) if by_id else services.image.topics.get(asked.name)
         partitions = []
+        code = refusal
+        is_named = topic is not None or not by_id
+        if code is None and is_named and not context.may(READ_TOPIC, asked.name if topic is None else topic.name):
+            code = READ_TOPIC.refusal
         for data in asked.partitions:
             response = OffsetResponsePartition(data.partition_index)
-            if topic is None and by_id:
+            if code is not None:
+                response.error_code = code
+            elif topic is None and by_id:
                 response.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             elif topic is None or data.partition_index not in topic.partitions:
                 response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -145,13 +160,13 @@ def offset_fetch(services: Services, request: OffsetFetchRequest, context: Reque
     """OffsetFetch: the committed offsets of groups; -1 for none."""
     version = context.api_version
     if version >= _FIRST_VERSION_WITH_SEVERAL_GROUPS:
-        groups = [_fetch(services, group, version, requires_stable=request.require_stable) for group in request.groups]
+        groups = [_fetch(services, group, context, requires_stable=request.require_stable) for group in request.groups]
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(t.name, partition_indexes=t.partition_indexes) for t in request.topics]
     group = OffsetFetchRequestGroup(request.group_id, topics=topics)
-    fetched = _fetch(services, group, version, requires_stable=request.require_stable)
+    fetched = _fetch(services, group, context, requires_stable=request.require_stable)
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -170,10 +185,12 @@ def offset_fetch(services: Services, request: OffsetFetchRequest, context: Reque
 
 
 def _fetch(
-    services: Services, request: OffsetFetchRequestGroup, version: int, *, requires_stable: bool
+    services: Services, request: OffsetFetchRequestGroup, context: RequestContext, *, requires_stable: bool
 ) -> OffsetFetchResponseGroup:
+    version = context.api_version
     by_id = version >= _FIRST_FETCH_WITH_IDS
     try:
+        context.ensure(DESCRIBE_GROUP, request.group_id)
         offsets = services.groups.offsets(request.group_id, request.member_id, request.member_epoch)
     except KafkaError as error:
         topics = _refused(request.topics or (), error.code) if version < _FIRST_VERSION_WITH_AN_ERROR else []
@@ -185,6 +202,10 @@ def _fetch(
         name = topic.name if not by_id else known.name if known is not None else None
         if name is None:
             topics += _refused([topic], ErrorCode.UNKNOWN_TOPIC_ID)
+            continue
+        if not context.may(DESCRIBE_TOPIC, name, is_asked=request.topics is not None):
+            if request.topics is not None:
+                topics += _refused([topic], DESCRIBE_TOPIC.refusal)
             continue
         partitions = []
         for number in topic.partition_indexes:
@@ -228,11 +249,16 @@ def _refused(topics: Iterable[OffsetFetchRequestTopics], code: ErrorCode) -> lis
 
 def offset_delete(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     """OffsetDelete: deletes a group's committed offsets of topics that none of its members reads."""
+    if not context.may(DELETE_GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=DELETE_GROUP.refusal)
+    refused = {topic.name for topic in request.topics if not context.may(READ_TOPIC, topic.name)}
     asked = [TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
     known = [
         p
         for p in asked
-        if p.topic in services.image.topics and p.partition in services.image.topics[p.topic].partitions
+        if p.topic not in refused
+        and p.topic in services.image.topics
+        and p.partition in services.image.topics[p.topic].partitions
     ]
     try:
         services.node.ensure_writable()
@@ -247,7 +273,8 @@ def offset_delete(services: Services, request: OffsetDeleteRequest, context: Req
                     OffsetResponsePartition(
                         p.partition_index,
                         results.get(
-                            TopicPartition(topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                            TopicPartition(topic.name, p.partition_index),
+                            READ_TOPIC.refusal if topic.name in refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                         ),
                     )
                     for p in topic.partitions
@@ -273,7 +300,11 @@ def txn_offset_commit(
 ) -> Task[TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]]:
     """TxnOffsetCommit: offsets of a group that count after the producer's transaction is committed."""
     by_id = context.api_version >= _FIRST_TXN_COMMIT_WITH_IDS
-    offsets, waiting, answers = _read_offsets(services, request.topics, by_id=by_id)
+    refusal = None
+    for right, name in ((WRITE_TRANSACTIONAL_ID, request.transactional_id), (READ_GROUP, request.group_id)):
+        if refusal is None and not context.may(right, name):
+            refusal = right.refusal
+    offsets, waiting, answers = _read_offsets(services, request.topics, context, refusal, by_id=by_id)
     answer = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(*one) for one in answers])
     if not offsets:
         return answer

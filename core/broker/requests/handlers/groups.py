@@ -56,7 +56,14 @@ from core.protocol.schema.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from core.security.acl import DELETE_GROUP, DESCRIBE_GROUP, DESCRIBE_THE_CLUSTER, DESCRIBE_TOPIC, READ_GROUP
+from core.security.acl import (
+    DELETE_GROUP,
+    DESCRIBE_GROUP,
+    DESCRIBE_THE_CLUSTER,
+    DESCRIBE_TOPIC,
+    READ_GROUP,
+    ResourceType,
+)
 
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
@@ -66,42 +73,41 @@ def list_groups(services: Services, request: ListGroupsRequest, context: Request
     code = services.group_log.load_all() or ErrorCode.NONE
     states = {state.lower() for state in request.states_filter}
     types = {type_.lower() for type_ in request.types_filter}
+    sees_all = context.may(DESCRIBE_THE_CLUSTER, is_asked=False)
     groups = [
         ListedGroup(group.group_id, group.protocol_type, group.state, type_)
         for group in services.groups.groups.values()
         if (not states or group.state.lower() in states)
         and ((type_ := _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC) in types or not types)
+        and (sees_all or context.may(DESCRIBE_GROUP, group.group_id, is_asked=False))
     ]
     return ListGroupsResponse(error_code=code, groups=groups)
 
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6  # KIP-1043
-_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
-"""Read, delete, describe, describe configs, alter configs: bits by org.apache.kafka.common.acl.AclOperation. Without an
-authorizer all are allowed.
-"""
 
 
 def describe_groups(
     services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     """DescribeGroups: state and members of classic groups."""
-    groups = [_describe_classic(services, group_id, context.api_version) for group_id in request.groups]
+    groups = [_describe_classic(services, group_id, context) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = _OPERATIONS
+                group.authorized_operations = context.operations(ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 
-def _describe_classic(services: Services, group_id: str, version: int) -> DescribedGroup:
+def _describe_classic(services: Services, group_id: str, context: RequestContext) -> DescribedGroup:
     """Describes the group. Before version 6 a missing group is `Dead`, which is no error."""
     try:
+        context.ensure(DESCRIBE_GROUP, group_id)
         return describe_classic_group(services.groups.describe(group_id))
     except KafkaError as error:
         is_missing = error.code == ErrorCode.GROUP_ID_NOT_FOUND
         state = GroupState.DEAD if is_missing else ""
-        code = ErrorCode.NONE if is_missing and version < _FIRST_VERSION_WITH_NOT_FOUND else error.code
+        code = ErrorCode.NONE if is_missing and context.api_version < _FIRST_VERSION_WITH_NOT_FOUND else error.code
         return DescribedGroup(code, str(error), group_id, state)
 
 
@@ -114,20 +120,48 @@ def consumer_group_describe(
         return ConsumerGroupDescribeResponse(
             groups=[DescribedConsumerGroup(refused, None, one) for one in request.group_ids]
         )
-    groups = [_describe_consumers(services, group_id) for group_id in request.group_ids]
+    groups = [_describe_consumers(services, group_id, context) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = _OPERATIONS
+                group.authorized_operations = context.operations(ResourceType.GROUP, group.group_id)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _describe_consumers(services: Services, group_id: str) -> DescribedConsumerGroup:
+def _describe_consumers(services: Services, group_id: str, context: RequestContext) -> DescribedConsumerGroup:
+    """Describes the group. Its members show names of topics, so nobody sees them who may not describe all of these."""
     try:
+        context.ensure(DESCRIBE_GROUP, group_id)
         group = services.groups.describe_consumer_group(group_id)
     except KafkaError as error:
         return DescribedConsumerGroup(error.code, str(error), group_id)
-    return describe_consumer_group(group, services.image.topics_by_id)
+    described = describe_consumer_group(group, services.image.topics_by_id)
+    if context.session.authorizer is not None and not all(
+        context.may(DESCRIBE_TOPIC, name, is_asked=False) for name in _topics_of(described)
+    ):
+        return DescribedConsumerGroup(
+            DESCRIBE_TOPIC.refusal,
+            "The described group uses topics that the client is not authorized to describe.",
+            group_id,
+            group_state=described.group_state,
+            group_epoch=described.group_epoch,
+            assignment_epoch=described.assignment_epoch,
+            assignor_name=described.assignor_name,
+        )
+    return described
+
+
+def _topics_of(group: DescribedConsumerGroup) -> set[str]:
+    """Returns the names of the topics in the subscriptions and assignments of its members."""
+    return {
+        name
+        for member in group.members
+        for name in (
+            *member.subscribed_topic_names,
+            *(topic.topic_name for topic in member.assignment.topic_partitions),
+            *(topic.topic_name for topic in member.target_assignment.topic_partitions),
+        )
+    }
 
 
 _log = logging.getLogger("plog.groups")
@@ -139,6 +173,7 @@ def delete_groups(services: Services, request: DeleteGroupsRequest, context: Req
     for group_id in dict.fromkeys(request.groups_names):
         result = DeletableGroupResult(group_id)
         try:
+            context.ensure(DELETE_GROUP, group_id)
             services.node.ensure_writable()
             services.groups.delete(group_id)
             _log.info("deleted group %r for %s", group_id, context.sender)
@@ -175,6 +210,8 @@ def sync_group(
     names_its_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= _FIRST_SYNC_WITH_A_PROTOCOL and not names_its_protocol:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not context.may(READ_GROUP, request.group_id):
+        return SyncGroupResponse(error_code=READ_GROUP.refusal)
     answer = services.groups.sync(request)
     if services.membership is None:
         return answer
@@ -225,6 +262,11 @@ def consumer_group_heartbeat(
     """
     if services.lacks(GROUPS_OF_CONSUMERS):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not context.may(READ_GROUP, request.group_id):
+        return ConsumerGroupHeartbeatResponse(error_code=READ_GROUP.refusal, error_message=READ_GROUP.refusal.text)
+    if not all(context.may(DESCRIBE_TOPIC, name) for name in request.subscribed_topic_names or ()):
+        refused = DESCRIBE_TOPIC.refusal
+        return ConsumerGroupHeartbeatResponse(error_code=refused, error_message=refused.text)
     if not services.controller.is_informed:  # members would lose the topics that are not known yet
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     answer = services.groups.consumer_heartbeat(request, context.client, context.api_version)

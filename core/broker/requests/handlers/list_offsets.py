@@ -53,8 +53,11 @@ def list_offsets(services: Services, request: ListOffsetsRequest, context: Reque
     topics = []
     for topic in request.topics:
         partitions = []
+        is_allowed = context.may(DESCRIBE_TOPIC, topic.name)
         for wanted in topic.partitions:
             try:
+                if not is_allowed:
+                    raise KafkaError(DESCRIBE_TOPIC.refusal)
                 if times[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 if not _is_known(wanted.timestamp, request.isolation_level, context.api_version):
@@ -120,14 +123,15 @@ def _look_up(
 def offset_for_leader_epoch(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic.topic, [_find_epoch_end(services, topic.topic, asked) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    is_broker = context.may(CLUSTER_ACTION, is_asked=False)
+    topics = []
+    for topic in request.topics:
+        if is_broker or context.may(DESCRIBE_TOPIC, topic.topic):
+            found = [_find_epoch_end(services, topic.topic, asked) for asked in topic.partitions]
+        else:
+            found = [EpochEndOffset(DESCRIBE_TOPIC.refusal, asked.partition) for asked in topic.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic.topic, found))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _find_epoch_end(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

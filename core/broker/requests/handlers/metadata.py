@@ -33,7 +33,7 @@ from core.protocol.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from core.security.acl import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
+from core.security.acl import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_THE_CLUSTER, DESCRIBE_TOPIC, ResourceType
 
 _log = logging.getLogger("plog.broker")
 
@@ -46,9 +46,6 @@ _FIRST_VERSION_WITHOUT_FILTER = 1  # before, replicas on unreachable brokers are
 _FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 _FIRST_VERSION_WITH_IDS = 12  # KIP-516
 _NOT_REQUESTED = -(1 << 31)
-# Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.
-TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(services: Services, request: MetadataRequest, context: RequestContext) -> Task[MetadataResponse]:
@@ -62,7 +59,9 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
     found: Iterable[TopicImage | MetadataResponseTopic]
     if request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics):
         services.controller.ensure_informed()
-        found = list(services.image.topics.values())
+        found = [
+            topic for topic in services.image.topics.values() if context.may(DESCRIBE_TOPIC, topic.name, is_asked=False)
+        ]
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
         found = (_find(services, wanted, request, context) for wanted in once.values())
@@ -71,7 +70,7 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
     described = count(1)
     for topic in found:
         if isinstance(topic, TopicImage):
-            topics.append(_describe(topic, request))
+            topics.append(_describe(topic, request, context))
             for partition in _partitions(known, topic, version):
                 topics[-1].partitions.append(partition)
                 if not next(described) % _MOST_AT_ONCE:
@@ -86,7 +85,7 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
         controller_id=controller_id(services),
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_REQUESTED
+            cluster_operations(context) if request.include_cluster_authorized_operations else _NOT_REQUESTED
         ),
     )
 
@@ -100,9 +99,11 @@ def _find(
             topic = services.image.topics_by_id.get(wanted.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            context.ensure(DESCRIBE_TOPIC, topic.name)
         else:
             if wanted.name is None:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
+            context.ensure(DESCRIBE_TOPIC, wanted.name)
             topic = services.image.topics.get(wanted.name)
             if topic is None:
                 may_create = request.allow_auto_topic_creation or version < _FIRST_VERSION_WITH_CREATION
@@ -115,9 +116,16 @@ def _find(
             name,
             wanted.topic_id,
             is_internal=(name or "") in INTERNAL_TOPICS,
-            topic_authorized_operations=_NOT_REQUESTED if is_by_id else _operations(request),
+            topic_authorized_operations=_NOT_REQUESTED
+            if is_by_id or error.code is DESCRIBE_TOPIC.refusal
+            else _operations(wanted.name or "", request, context),
         )
     return topic
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Returns the client's operations on the cluster; none if it may not describe it."""
+    return context.operations(ResourceType.CLUSTER) if context.may(DESCRIBE_THE_CLUSTER) else 0
 
 
 def _auto_create(services: Services, name: str, context: RequestContext, *, may_create: bool) -> TopicImage:
@@ -125,24 +133,28 @@ def _auto_create(services: Services, name: str, context: RequestContext, *, may_
     ensure_valid_topic_name(name)
     if not may_create or not is_allowed or name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not context.may(CREATE_IN_CLUSTER, is_asked=False):
+        context.ensure(CREATE_TOPIC, name)
     sender = f"{context.sender}, which asked for its metadata"
     topic = services.topics.create(NewTopic(name), sender)
     _log.info("created topic %s for %s", name, sender)
     return topic
 
 
-def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _describe(topic: TopicImage, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
         topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=_operations(request),
+        topic_authorized_operations=_operations(topic.name, request, context),
     )
 
 
-def _operations(request: MetadataRequest) -> int:
-    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_REQUESTED
+def _operations(topic: str, request: MetadataRequest, context: RequestContext) -> int:
+    if not request.include_topic_authorized_operations:
+        return _NOT_REQUESTED
+    return context.operations(ResourceType.TOPIC, topic)
 
 
 def _partitions(known: MetadataBrokers, topic: TopicImage, version: int) -> Iterator[MetadataResponsePartition]:
@@ -200,7 +212,11 @@ def describe_topic_partitions(
     term = None if services.membership is None else services.membership.control.term
     in_office = None if term is None else term.context
     going = {} if term is None else {name: term.controller.deletions.find_left(name) for name in term.context.deleted}
+    is_named = bool(asked)
     names = asked or sorted(services.image.topics.keys() | going.keys())
+    refused = {name for name in names if not context.may(DESCRIBE_TOPIC, name, is_asked=is_named)}
+    if not is_named:
+        names = [name for name in names if name not in refused]
     first = request.cursor or Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
         return _refused_page(asked)
@@ -208,18 +224,22 @@ def describe_topic_partitions(
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in (name for name in names if name >= first.topic_name):
+        if name in refused:
+            topics.append(DescribeTopicPartitionsResponseTopic(DESCRIBE_TOPIC.refusal, name))
+            continue
         topic = services.image.topics.get(name)
+        operations = context.operations(ResourceType.TOPIC, name)
         if topic is None:
             if not left:
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))
-            topics.append(_missing(name, going.get(name, {}), in_office))
+            topics.append(_missing(name, going.get(name, {}), in_office, operations))
             continue
         numbers = sorted(topic.partitions)
         if name == first.topic_name:
             numbers = [number for number in numbers if number >= first.partition_index]
         if numbers and not left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[0]))
-        topics.append(_describe_page(known, in_office, topic, numbers[:left]))
+        topics.append(_describe_page(known, in_office, topic, numbers[:left], operations))
         if len(numbers) > left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[left]))
         left -= len(numbers)
@@ -227,7 +247,7 @@ def describe_topic_partitions(
 
 
 def _missing(
-    name: str, replicas_left: Mapping[int, list[int]], context: ControllerContext | None
+    name: str, replicas_left: Mapping[int, list[int]], context: ControllerContext | None, operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     alive = {} if context is None else context.brokers
@@ -246,7 +266,7 @@ def _missing(
         name,
         is_internal=name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
@@ -256,7 +276,7 @@ def _refused_page(names: list[str]) -> DescribeTopicPartitionsResponse:
 
 
 def _describe_page(
-    known: MetadataBrokers, context: ControllerContext | None, topic: TopicImage, numbers: list[int]
+    known: MetadataBrokers, context: ControllerContext | None, topic: TopicImage, numbers: list[int], operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for number in numbers:
@@ -278,7 +298,7 @@ def _describe_page(
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, TOPIC_OPERATIONS
+        ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, operations
     )
 
 

@@ -258,6 +258,14 @@ class UnacknowledgedError(Exception):
 
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Task[ProduceResponse | Pending[ProduceResponse | None] | None]:
+    """As `_append_all`, if the client may write with the transactional id."""
+    refusal = None if context.session.authorizer is None else _find_refusal(services, request, context)
+    return refusal or _append_all(services, request, context)
+
+
+def _append_all(
+    services: Services, request: ProduceRequest, context: RequestContext
 ) -> Task[ProduceResponse | Pending[ProduceResponse | None] | None]:
     """Returns None if acks is 0 and all batches were appended; raises UnacknowledgedError if one was not. Gives way
     only if a batch is large or must be decoded, or a large one is being written.
@@ -314,6 +322,30 @@ def handle(
         return None
     answer: ProduceResponse | None = ProduceResponse(responses, node_endpoints=leaders.node_endpoints)
     return when_committed(services.replicas, waiting, answer, request.timeout_ms)
+
+
+def _find_refusal(services: Services, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    """Returns the refusal of all partitions, if the client may not write with the transactional id. Else asks for each
+    topic, once, so that it is counted and in the audit log; `_find` refuses its partitions. Raises UnacknowledgedError.
+    """
+    transactional_id = request.transactional_id
+    if transactional_id is not None and not context.may(WRITE_TRANSACTIONAL_ID, transactional_id):
+        if request.acks == 0:
+            raise UnacknowledgedError
+        error = KafkaError(WRITE_TRANSACTIONAL_ID.refusal)
+        return ProduceResponse(
+            [
+                TopicProduceResponse(
+                    topic.name, topic.topic_id, [failure(data.index, error, -1) for data in topic.partition_data]
+                )
+                for topic in request.topic_data
+            ]
+        )
+    for topic in request.topic_data:
+        name = find_topic_name(services.image, topic, context.api_version)
+        if name is not None:
+            context.may(WRITE_TOPIC, name)
+    return None
 
 
 def _join_transaction(
@@ -567,6 +599,8 @@ def _name_leader(
 def _find(services: Services, topic: str | None, number: int, context: RequestContext) -> Partition:
     if topic is None:
         raise KafkaError(services.unknown_topic_id)
+    if not context.session.has(WRITE_TOPIC, topic):
+        raise KafkaError(WRITE_TOPIC.refusal)
     if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
     services.node.ensure_writable()

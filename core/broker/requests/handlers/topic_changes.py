@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from core.broker.config.config_sources import describe_topic_configs
@@ -23,6 +23,7 @@ from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.task import Task, Yield, wait_for
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID
+from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.files.log_config import TOPIC_CONFIG
 from core.protocol.schema.topic_changes import (
     CREATE_PARTITIONS,
@@ -66,13 +67,13 @@ def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext
 ) -> Task[CreateTopicsResponse]:
     """CreateTopics: creates topics, each independent of the others."""
-    wanted = _wanted(request)
+    wanted = _wanted(request, context)
     made = yield from _create(services, request, [one for one in wanted.values() if isinstance(one, NewTopic)])
     results = []
     for name, new in wanted.items():
         outcome = made[name] if isinstance(new, NewTopic) else new
         if isinstance(new, NewTopic) and isinstance(outcome, TopicImage):
-            results.append(_described(services, outcome, new.configs))
+            results.append(_described(services, outcome, new.configs, context))
             if not request.validate_only:
                 services.configs.log_kept_only(TOPIC_CONFIG, new.configs)
                 _log.info("created topic %s for %s", name, context.sender)
@@ -82,11 +83,14 @@ def create_topics(
     return CreateTopicsResponse(topics=results)
 
 
-def _wanted(request: CreateTopicsRequest) -> Wanted:
+def _wanted(request: CreateTopicsRequest, context: RequestContext) -> Wanted:
     times = Counter(topic.name for topic in request.topics)
     wanted: Wanted = {}
+    may_create_all = context.may(CREATE_IN_CLUSTER, is_asked=False)
     for topic in request.topics:
         try:
+            if not may_create_all and topic.name != CLUSTER_METADATA_TOPIC:
+                context.ensure(CREATE_TOPIC, topic.name)
             wanted[topic.name] = _new_topic(topic, times[topic.name])
         except KafkaError as error:
             wanted[topic.name] = error
@@ -114,7 +118,17 @@ def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
     return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignments, configs)
 
 
-def _described(services: Services, topic: TopicImage, overrides: Mapping[str, str | None]) -> CreatableTopicResult:
+def _described(
+    services: Services, topic: TopicImage, overrides: Mapping[str, str | None], context: RequestContext
+) -> CreatableTopicResult:
+    if not context.may(DESCRIBE_TOPIC_CONFIGS, topic.name):
+        return CreatableTopicResult(
+            topic.name,
+            topic.topic_id,
+            error_message=None,
+            configs=None,
+            topic_config_error_code=DESCRIBE_TOPIC_CONFIGS.refusal,
+        )
     configs = describe_topic_configs(services.config, {n: v for n, v in overrides.items() if v is not None})
     return CreatableTopicResult(
         topic.name,
@@ -131,23 +145,25 @@ def create_partitions(
 ) -> CreatePartitionsResponse | Pending[CreatePartitionsResponse]:
     """CreatePartitions: topics grow, never shrink."""
     control = find_control(services)
+    refused = {topic.name for topic in request.topics if not context.may(ALTER_TOPIC, topic.name)}
     if control is None:
-        return services.stepped_answers.answer(_create_partitions(services, request, context), is_owed=True)
+        return services.stepped_answers.answer(_create_partitions(services, request, context, refused), is_owed=True)
     grown = ControllerTopics(control, services.controller, services.configs).create_partitions(
-        _wanted_growth(request), validate_only=request.validate_only
+        _wanted_growth(request, refused), validate_only=request.validate_only
     )
-    return grown.map(lambda outcomes: _growth_answer(request, outcomes, context))
+    refusals = dict.fromkeys(refused, KafkaError(ALTER_TOPIC.refusal))
+    return grown.map(lambda outcomes: _growth_answer(request, {**outcomes, **refusals}, context))
 
 
-def _wanted_growth(request: CreatePartitionsRequest) -> list[Growth]:
-    """Returns the growth of each topic that the request names once."""
+def _wanted_growth(request: CreatePartitionsRequest, refused: Set[str]) -> list[Growth]:
+    """Returns the growth of each topic that the request names once, and that the client may alter."""
     times = Counter(topic.name for topic in request.topics)
     return [
         Growth(
             topic.name, topic.count, None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
         )
         for topic in request.topics
-        if times[topic.name] == 1
+        if times[topic.name] == 1 and topic.name not in refused
     ]
 
 
@@ -167,12 +183,14 @@ def _growth_answer(
 
 
 def _create_partitions(
-    services: Services, request: CreatePartitionsRequest, context: RequestContext
+    services: Services, request: CreatePartitionsRequest, context: RequestContext, refused: Set[str]
 ) -> Task[CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     too_many: KafkaError | None = None
     try:
-        services.controller.ensure_few_are_added({topic.name: topic.count for topic in request.topics})
+        services.controller.ensure_few_are_added(
+            {topic.name: topic.count for topic in request.topics if topic.name not in refused}
+        )
     except KafkaError as error:
         too_many = error
     results = []
@@ -181,6 +199,8 @@ def _create_partitions(
         try:
             if times[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if name in refused:
+                raise KafkaError(ALTER_TOPIC.refusal)
             if too_many is not None:
                 raise too_many
             assignments = None if wanted.assignments is None else [a.broker_ids for a in wanted.assignments]
@@ -211,7 +231,7 @@ def delete_topics(
     version = context.api_version
     has_ids = version >= _FIRST_VERSION_WITH_IDS
     wanted = request.topics if has_ids else [DeleteTopicState(name) for name in request.topic_names]
-    responses, going = _sort_out(services, wanted, version)
+    responses, going = _sort_out(services, wanted, context)
     names = [result.name for result in going if result.name is not None]
     outcomes = yield from _delete(services, names, request.timeout_ms)
     for result in going:
@@ -225,7 +245,7 @@ def delete_topics(
 
 
 def _sort_out(
-    services: Services, wanted: Sequence[DeleteTopicState], version: int
+    services: Services, wanted: Sequence[DeleteTopicState], context: RequestContext
 ) -> tuple[list[DeletableTopicResult], list[DeletableTopicResult]]:
     times = Counter(_topic_id(services, state) for state in wanted if _is_named_well(state))
     responses: list[DeletableTopicResult] = []
@@ -236,7 +256,7 @@ def _sort_out(
         try:
             if times[_topic_id(services, state)] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice; nothing of it was deleted")
-            topic = _find_topic(services, state, version)
+            topic = _find_topic(services, state, context)
         except KafkaError as error:
             _refuse(result, error)
         else:
@@ -272,10 +292,10 @@ def _topic_id(services: Services, state: DeleteTopicState) -> bytes | str | None
     return topic.topic_id if topic is not None else state.name or state.topic_id
 
 
-def _find_topic(services: Services, state: DeleteTopicState, version: int) -> TopicImage:
+def _find_topic(services: Services, state: DeleteTopicState, context: RequestContext) -> TopicImage:
     """Finds the topic. Raises KafkaError if it may not be deleted, or does not exist."""
     if not services.config.delete_topic_enable:
-        has_code = version >= _FIRST_VERSION_WITH_DELETION_DISABLED
+        has_code = context.api_version >= _FIRST_VERSION_WITH_DELETION_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "delete.topic.enable is false")
     if not _is_named_well(state):
@@ -284,9 +304,12 @@ def _find_topic(services: Services, state: DeleteTopicState, version: int) -> To
     topic = (
         services.image.topics_by_id.get(state.topic_id) if state.name is None else services.image.topics.get(state.name)
     )
+    if topic is not None or state.name is not None:
+        context.ensure(DESCRIBE_TOPIC, topic.name if topic is not None else state.name or "")
     if topic is None:
         services.controller.ensure_informed(state.name)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    context.ensure(DELETE_TOPIC, topic.name)
     if services.late_loads.is_loading(topic.name):
         why = "is still being read after the start, and can't be deleted before that is done; try again"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"a partition of {topic.name} {why}")
@@ -332,10 +355,13 @@ def delete_records(
     deleted = []
     for topic in request.topics:
         partitions = []
+        is_allowed = context.may(DELETE_TOPIC, topic.name)
         for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():  # the last counts
             result = DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, ErrorCode.NONE)
             partitions.append(result)
             try:
+                if not is_allowed:
+                    raise KafkaError(DELETE_TOPIC.refusal)
                 done = _delete_records(services, topic.name, wanted.offset, result)
                 deleted.append(done)
                 at, who = done.partition.log.partition, context.sender

@@ -66,6 +66,7 @@ def list_transactions(
         transaction_states=[
             TransactionState(transactional_id, known.producer_id, known.state.text)
             for transactional_id, known in found.items()
+            if context.may(DESCRIBE_TRANSACTIONAL_ID, transactional_id, is_asked=False)
         ],
     )
 
@@ -76,13 +77,14 @@ def describe_transactions(
     """DescribeTransactions: the state of each of the transactional ids."""
     return DescribeTransactionsResponse(
         transaction_states=[
-            _describe_transaction(services, transactional_id) for transactional_id in request.transactional_ids
+            _describe_transaction(services, transactional_id, context) for transactional_id in request.transactional_ids
         ]
     )
 
 
-def _describe_transaction(services: Services, transactional_id: str) -> DescribedTransaction:
+def _describe_transaction(services: Services, transactional_id: str, context: RequestContext) -> DescribedTransaction:
     try:
+        context.ensure(DESCRIBE_TRANSACTIONAL_ID, transactional_id)
         known = services.transactions.describe(transactional_id)
     except KafkaError as error:
         return DescribedTransaction(error.code, transactional_id)
@@ -97,7 +99,11 @@ def _describe_transaction(services: Services, transactional_id: str) -> Describe
         transaction_start_time_ms=known.start_ms,
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
-        topics=[TopicData(topic, partitions) for topic, partitions in numbers.items()],
+        topics=[
+            TopicData(topic, partitions)
+            for topic, partitions in numbers.items()
+            if context.may(DESCRIBE_TOPIC, topic, is_asked=False)
+        ],
     )
 
 
@@ -108,15 +114,22 @@ def describe_producers(
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                topic.name, [_describe_partition(services, topic.name, number) for number in topic.partition_indexes]
+                topic.name,
+                [
+                    _describe_partition(services, topic.name, number, is_allowed=is_allowed)
+                    for number in topic.partition_indexes
+                ],
             )
             for topic in request.topics
+            for is_allowed in (context.may(READ_TOPIC, topic.name),)
         ]
     )
 
 
-def _describe_partition(services: Services, topic: str, number: int) -> PartitionResponse:
+def _describe_partition(services: Services, topic: str, number: int, *, is_allowed: bool) -> PartitionResponse:
     try:
+        if not is_allowed:
+            raise KafkaError(READ_TOPIC.refusal)
         ensure_valid_topic_name(topic)
         partition = services.replicas.find_replica(topic, number)
     except KafkaError as error:

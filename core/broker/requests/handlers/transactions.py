@@ -60,6 +60,12 @@ def init_producer_id(
     services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
     """InitProducerId: an unused id for an idempotent producer; for a transactional one, its next epoch."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        if not context.may(WRITE_TRANSACTIONAL_ID, transactional_id):
+            return _refused_id(WRITE_TRANSACTIONAL_ID.refusal)
+    elif not context.may(IDEMPOTENT_WRITE, is_asked=False) and not context.may_somewhere(WRITE_TOPIC):
+        return _refused_id(IDEMPOTENT_WRITE.refusal)
     names_producer = request.producer_id != NO_PRODUCER_ID
     if request.transactional_id == "" or names_producer != (request.producer_epoch != NO_PRODUCER_EPOCH):
         return _refused_id(ErrorCode.INVALID_REQUEST)
@@ -101,6 +107,8 @@ def add_partitions_to_txn(
     transactions, or verifies that they were added.
     """
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
+    if is_batched and not context.may(CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(error_code=CLUSTER_ACTION.refusal)
     transactions = request.transactions
     if not is_batched:
         transactions = [
@@ -114,7 +122,8 @@ def add_partitions_to_txn(
     answered = []
     waiting: list[Uncommitted] = []
     for transaction in transactions:
-        results = _add(services, transaction, context.api_version)
+        results = None if is_batched else _find_refused(transaction, context)
+        results = results or _add(services, transaction, context.api_version)
         topics = _topic_results(transaction, results)
         answered.append(AddPartitionsToTxnResult(transaction.transactional_id, topics))
         waiting += _find_uncommitted(services, transaction, topics)
@@ -123,6 +132,19 @@ def add_partitions_to_txn(
     else:
         answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answered[0].topic_results)
     return when_committed(services.replicas, waiting, answer)
+
+
+def _find_refused(transaction: AddPartitionsToTxnTransaction, context: RequestContext) -> Results | None:
+    """Returns the errors of a producer that may not write with the transactional id, or not to each of the topics: then
+    none is added.
+    """
+    names = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
+    if not context.may(WRITE_TRANSACTIONAL_ID, transaction.transactional_id):
+        return dict.fromkeys(names, WRITE_TRANSACTIONAL_ID.refusal)
+    refused = {topic.name for topic in transaction.topics if not context.may(WRITE_TOPIC, topic.name)}
+    if not refused:
+        return None
+    return {name: WRITE_TOPIC.refusal if name.topic in refused else ErrorCode.OPERATION_NOT_ATTEMPTED for name in names}
 
 
 def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version: int) -> Results:
@@ -195,6 +217,9 @@ def add_offsets_to_txn(
 ) -> AddOffsetsToTxnResponse | Pending[AddOffsetsToTxnResponse]:
     """AddOffsetsToTxn: adds a group's partition of __consumer_offsets to a transaction."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    for right, name in ((WRITE_TRANSACTIONAL_ID, request.transactional_id), (READ_GROUP, request.group_id)):
+        if not context.may(right, name):
+            return AddOffsetsToTxnResponse(error_code=right.refusal)
     try:
         services.group_log.ensure_topic()
         offsets = services.group_log.name_of(request.group_id)
