@@ -42,18 +42,21 @@ class Authorizer:
         """Whether the audit log has a line of each right that was allowed."""
         return _log.isEnabledFor(logging.DEBUG)
 
-    def authorize(self, asker: Asker, right: Right, name: str, request: str, *, is_asked: bool = True) -> bool:
-        """Returns whether the asker has the right on the resource of that name. `request` is the API's name, for the
-        audit log. A refusal counts and is logged only if the client asked for that resource.
+    def authorize(
+        self, asker: Asker, right: Right, name: str, request: str, *, is_asked: bool = True, count: int = 1
+    ) -> bool:
+        """Returns whether the asker has the right on the resource of that name. For the audit log: the API's name, and
+        how often the request names the resource. A refusal counts and is logged only if the client asked for that
+        resource.
         """
         decision = self.decide(asker, right, name)
         if decision.is_allowed:
             self.allowed += 1
             if self.says_all:
-                _say(logging.DEBUG, asker, right, name, request, decision)
+                _say(logging.DEBUG, asker, right, name, decision, request=request, count=count)
         elif is_asked:
             self.denied += 1
-            _say(logging.INFO, asker, right, name, request, decision)
+            _say(logging.INFO, asker, right, name, decision, request=request, count=count)
         return decision.is_allowed
 
     def authorize_somewhere(self, asker: Asker, right: Right) -> bool:
@@ -87,11 +90,11 @@ class Authorizer:
         return known
 
 
-def _say(level: int, asker: Asker, right: Right, name: str, request: str, decision: Decision) -> None:
+def _say(level: int, asker: Asker, right: Right, name: str, decision: Decision, *, request: str, count: int) -> None:
     _log.log(
         level,
         "Principal = %s is %s operation = %s from host = %s on resource = %s:%s:%s for request = %s with "
-        "resourceRefCount = 1 based on rule %s",
+        "resourceRefCount = %d based on rule %s",
         _printable(str(asker.principal)),
         "Allowed" if decision.is_allowed else "Denied",
         right.operation.name,
@@ -100,6 +103,7 @@ def _say(level: int, asker: Asker, right: Right, name: str, request: str, decisi
         PatternType.LITERAL.name,
         _printable(name),
         request,
+        count,
         decision.rule_text,
     )
 

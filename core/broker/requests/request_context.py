@@ -43,10 +43,10 @@ class RequestContext(NamedTuple):
         """The client and its address, for log lines."""
         return f"client {(self.client_id or '')[:_MOST_SHOWN]!r} at {self.client_host or 'no address'}"
 
-    def may(self, right: Right, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
+    def may(self, right: Right, name: str = CLUSTER_NAME, *, is_asked: bool = True, count: int = 1) -> bool:
         """See `Session.may`."""
         session = self.session
-        return session.authorizer is None or session.may(right, name, self.api_name, is_asked=is_asked)
+        return session.authorizer is None or session.may(right, name, self.api_name, is_asked=is_asked, count=count)
 
     def ensure(self, right: Right, name: str = CLUSTER_NAME) -> None:
         """Raises KafkaError with the refusal of the right, if the session lacks it."""

@@ -23,7 +23,9 @@ more: then all are counted again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from core.broker.config.broker_settings import RACK_AWARE_SELECTOR
@@ -116,8 +118,7 @@ class FetchReader:
         self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
         self.is_for_replica = is_for_replica = self._replica_id >= 0
         """False also for -2, a debugging consumer: only replicas read above the high watermark."""
-        self._is_checked = context.session.authorizer is not None
-        self._allowed: dict[str, bool] = {}
+        self._refused: frozenset[str] = frozenset()
         self._right_listener: str | None = None
         config = services.config
         if is_for_replica and services.membership is not None and context.listener:
@@ -148,21 +149,24 @@ class FetchReader:
         try:
             if not name.topic and self._context.api_version >= FIRST_VERSION_WITH_IDS:
                 raise KafkaError(self._services.unknown_topic_id)
-            if self._is_checked and not self._may_read(name.topic):
+            if name.topic in self._refused:
                 raise KafkaError(READ_TOPIC.refusal)
             partition = replicas.partitions.get(name) or replicas.find_replica(*name)
             return self._read(partition, wanted, left, min_one_batch=min_one_batch)
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code, -1, records=b"")
 
-    def _may_read(self, topic: str) -> bool:
-        """Asked once for each topic, when the request arrives: a right that goes meanwhile holds from the next one."""
-        allowed = self._allowed.get(topic)
-        if allowed is None:
-            context = self._context
-            allowed = context.may(CLUSTER_ACTION) if self.is_for_replica else context.may(READ_TOPIC, topic)
-            self._allowed[topic] = allowed
-        return allowed
+    def ask_for_rights(self, names: Iterable[TopicPartition]) -> None:
+        """Asks for the right to read the topics of these partitions, once, when the request arrives: if a right goes
+        while the fetch waits, that holds from the next request.
+        """
+        times = Counter(name.topic for name in names)
+        if self.is_for_replica:
+            self._refused = frozenset() if self._context.may(CLUSTER_ACTION) else frozenset(times)
+        else:
+            self._refused = frozenset(
+                topic for topic, count in times.items() if not self._context.may(READ_TOPIC, topic, count=count)
+            )
 
     def _read(self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
         self._ensure_may_read(partition, wanted)
@@ -321,6 +325,8 @@ class DelayedFetch(Pending[FetchResponse]):
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._names = [self._names_of(topic) for topic in request.topics]
+        if context.session.authorizer is not None:
+            self._reader.ask_for_rights(chain.from_iterable(self._names))
         self._size_bytes = 0  # of the last `read`
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with their numbers in `_count`
         self._count: FetchCount | None = None  # while it waits; None as long as there are no records
