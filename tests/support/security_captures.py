@@ -1,0 +1,410 @@
+"""What a secured Kafka answered to clients with few rights, and the same requests to a plog broker without sockets.
+
+tests/golden/security has Kafka's answers; requests and answers are dictionaries with Kafka's names of fields, coded by
+Kafka's own message definitions. `python -m tests.support.security_captures [TEXT]` prints the cells of the matrix that
+differ, of the cases whose names contain the text; `--all` prints those with a reason, too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.requests.authorizer import Authorizer
+from core.broker.requests.client_session import Session
+from core.common.pending import Pending
+from core.files.file_records import FileRegion
+from core.security.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, PatternType, ResourceType
+from core.security.acl_rules import AclRules
+from core.security.principal import Principal
+from tests.support.answers import comparison
+from tests.support.answers.asked_broker import Step
+from tests.support.answers.message_codec import (
+    NO_ID,
+    Field,
+    Fields,
+    api_keys,
+    decode_response,
+    encode_request,
+    fields_of_request,
+)
+from tests.support.broker import SteeredNode, add_topic
+from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
+from tests.support.requests import SERVED_APIS
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "security"
+DEVIATIONS = GOLDEN.parent / "security_deviations.toml"
+
+ADMIN = "admin"
+NOBODY = "none"
+CLIENT_ID = "lab"
+HOST = "127.0.0.1"
+
+_VOLATILE = re.compile(
+    "ThrottleTimeMs|Records|.*Offset|.*Watermark|.*Timestamp|.*TimeMs|ProducerId|.*Epoch|MemberId|Leader"
+    "|HeartbeatIntervalMs|SessionId|ApiKeys|Brokers|ClusterId|ControllerId|EndpointInformation.*|Host|Port|NodeId"
+    "|Documentation|LogDir|TotalBytes|UsableBytes|PartitionSize|OffsetLag|Nodes|CurrentVoters|Observers|LeaderId|TopicId|AssignorName"
+    "|ClientHost|ReplicaNodes|IsrNodes|AbortedTransactions|ActiveProducers|Configs|Synonyms|Finalized.*|SupportedFeatures"
+)
+"""Fields of answers that tell no right: of these only whether there is anything is compared."""
+
+_LEFT_OUT = {"ErrorMessage", "LogAppendTimeMs"}
+"""Kafka has no rule for these: a message or null, a time for a batch that it had already."""
+
+
+@cache
+def capture(name: str) -> Any:
+    """Reads a capture of tests/golden/security."""
+    return json.loads(gzip.decompress((GOLDEN / f"{name}.json.gz").read_bytes()))
+
+
+class Case(NamedTuple):
+    """One request of the matrix, as the user `NOBODY` sent it, and Kafka's answers by user."""
+
+    api: str
+    version: int
+    case: str
+    request: Fields
+    answers: dict[str, Fields]
+
+    @property
+    def name(self) -> str:
+        return f"{self.api} {self.version}, {self.case}"
+
+
+@cache
+def matrix() -> dict[str, Case]:
+    """The cases of the matrix by name, in the order in which Kafka was asked."""
+    cases = [
+        Case(
+            each["api"],
+            each["version"],
+            each["case"],
+            each["request"],
+            {user: group["answer"] for group in each["answers"] for user in group["users"]},
+        )
+        for each in capture("matrix")
+    ]
+    return {case.name: case for case in cases}
+
+
+def users() -> list[str]:
+    """All users of the matrix, in the order in which they asked."""
+    order = {right: place for place, right in enumerate(right_acls())}
+    return sorted(next(iter(matrix().values())).answers, key=lambda user: (user == ADMIN, order.get(user, -1)))
+
+
+def principal(user: str) -> Principal:
+    """Returns the principal of a user of the matrix: `User:Topic_Read` of `Topic-Read`."""
+    return Principal("User", user.replace("-", "_"))
+
+
+def allow(who: Principal, right: str, name: str = "*") -> Acl:
+    """Returns an ACL that gives a right, such as `Topic-Read`, on all resources of the type, or on one."""
+    kind, operation = (re.sub(r"(?<!^)(?=[A-Z])", "_", word).upper() for word in right.split("-"))
+    resource_type = ResourceType[kind]
+    return Acl(
+        resource_type,
+        CLUSTER_NAME if resource_type is ResourceType.CLUSTER else name,
+        PatternType.LITERAL,
+        str(who),
+        "*",
+        AclOperation[operation],
+        AclPermissionType.ALLOW,
+    )
+
+
+@cache
+def right_acls() -> dict[str, Acl]:
+    """The ACL of each user of the matrix that has one."""
+    names = dict.fromkeys(user for case in matrix().values() for user in case.answers if "-" in user)
+    return {user: allow(principal(user), user) for user in names}
+
+
+class _SecuredNode(SteeredNode):
+    def __init__(self, directory: Path, authorizer: Authorizer) -> None:
+        self.authorizer = authorizer
+        super().__init__(directory, BrokerConfig.parse(_SETTINGS), clock=ManualClock(NOW))
+
+
+_SETTINGS = {"node.id": "1", "offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+
+
+class SecuredBroker:
+    """A broker with ACLs, asked by users in the terms of the captures: what the ids of topics there were is known by
+    name.
+    """
+
+    def __init__(self, directory: Path, acls: Iterable[Acl] = ()) -> None:
+        self.rules = AclRules(acls, super_users=[principal(ADMIN)])
+        self.authorizer = Authorizer(self.rules)
+        self.node = _SecuredNode(directory, self.authorizer)
+        self._sessions: dict[str, Session] = {}
+        self._captured_ids = _captured_ids()
+
+    def close(self) -> None:
+        self.node.close()
+
+    def session(self, user: str) -> Session:
+        """Returns the session of a user of the matrix, the same each time."""
+        if user not in self._sessions:
+            self._sessions[user] = Session(principal(user), "SASLP", HOST, HOST, self.authorizer)
+        return self._sessions[user]
+
+    def send(self, user: str, api: str, version: int, fields: Fields) -> Any:
+        """Returns what the dispatcher returns to a request in the capture's terms."""
+        shape = fields_of_request(api, version)
+        frame = encode_request(api, version, 7, CLIENT_ID, self._ours(shape, fields, user))
+        return self.node.dispatcher.handle(memoryview(bytearray(frame)), self.session(user))
+
+    def ask(self, user: str, api: str, version: int, fields: Fields) -> Fields:
+        """Returns the answer, in the capture's terms."""
+        answer = self.send(user, api, version, fields)
+        if isinstance(answer, Pending):
+            answer = completed(answer)
+        return self.decode(api, version, answer)
+
+    def decode(self, api: str, version: int, pieces: Any) -> Fields:
+        whole = b"".join(piece.read() if isinstance(piece, FileRegion) else bytes(piece) for piece in pieces)
+        return decode_response(api, version, whole[4:])
+
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the broker's topics by name, in hex."""
+        topics = self.node.services.controller.image.topics
+        return {name: topic.topic_id.hex() for name, topic in topics.items()}
+
+    def _ours(self, shape: tuple[Field, ...], values: Fields, user: str) -> Fields:
+        """Exchanges what of a request depends on the broker or the user. Leaves out fields that the version lacks, as
+        the client of the captures did.
+        """
+        return {field.name: self._our_value(field, values[field.name], user) for field in shape if field.name in values}
+
+    def _our_value(self, field: Field, value: Any, user: str) -> Any:
+        if isinstance(value, list):
+            return [self._our_value(field, each, user) for each in value]
+        if isinstance(value, dict):
+            return self._ours(field.fields, value, user)
+        if not isinstance(value, str):
+            return value
+        kind = field.kind.removeprefix("[]")
+        if kind in ("bytes", "records"):
+            return bytes.fromhex(value)
+        if kind == "uuid":
+            topic = _of_user(self._captured_ids.get(value, ""), user)
+            return self.topic_ids().get(topic, value)
+        return _of_user(value, user)
+
+
+def _of_user(text: str, user: str) -> str:
+    """Exchanges what the user `NOBODY` wrote for what another one did."""
+    if text.endswith("." + NOBODY):
+        return text.removesuffix(NOBODY) + user
+    return _member_id(user) if text == _member_id(NOBODY) else text
+
+
+def _member_id(user: str) -> str:
+    return (user.encode().hex() + NO_ID)[:22]
+
+
+@cache
+def _captured_ids() -> dict[str, str]:
+    """The names of Kafka's topics by id."""
+    found: dict[str, str] = {}
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            if value.get("TopicId", NO_ID) != NO_ID and value.get("Name"):
+                found[value["TopicId"]] = value["Name"]
+            value = list(value.values())
+        if isinstance(value, list):
+            for each in value:
+                look(each)
+
+    look([case.answers for case in matrix().values()])
+    return found
+
+
+def completed(answer: Pending[Any]) -> Any:
+    """Returns the value of an answer that waits, as if its time were over."""
+    got: list[Any] = []
+    answer.on_value = got.append
+    if not answer.is_over:
+        answer.complete_now()
+    assert got, "the answer still waits"
+    return got[0]
+
+
+def prepare(broker: SecuredBroker) -> None:
+    """Makes the topics, the group and the transaction that the requests of the matrix name."""
+    for name, partitions in (("t", 2), ("secret", 2), ("auto.admin", 1), (_SHARE_STATE, 50)):
+        add_topic(broker.node, name, partitions)
+    for user in users():
+        add_topic(broker.node, f"del1.{user}")
+        add_topic(broker.node, f"del2.{user}")
+    commit = matrix()["OffsetCommit 9, there"]
+    for key, key_type in (("g", 0), ("tx", 1)):
+        broker.ask(ADMIN, "FindCoordinator", 6, {"KeyType": key_type, "CoordinatorKeys": [key]})
+    broker.ask(ADMIN, commit.api, commit.version, commit.request)
+    init = {**matrix()["InitProducerId 5, transactional"].request, "TransactionalId": "tx"}
+    for case, user in (("topic there", ADMIN), ("topic not there", ADMIN), ("regex", ADMIN), ("regex", "Group-Read")):
+        heartbeat = matrix()[f"ConsumerGroupHeartbeat 1, {case}"]
+        broker.ask(user, heartbeat.api, heartbeat.version, heartbeat.request)
+        broker.ask(user, heartbeat.api, heartbeat.version, {**heartbeat.request, "MemberEpoch": -1})
+    for _ in range(5):  # the epoch of the captured requests is 4
+        broker.ask(ADMIN, "InitProducerId", 5, init)
+    produce = matrix()["Produce 12, there, by name"]
+    broker.ask(ADMIN, produce.api, produce.version, produce.request)
+
+
+_SHARE_STATE = "__share_group_state"
+"""Kafka's topic for share groups, which plog does not have: here it is one like others."""
+
+
+class Difference(NamedTuple):
+    """One place of one answer. `path` is as in `Topics[t].ErrorCode`."""
+
+    user: str
+    path: str
+    ours: str
+    theirs: str
+
+
+def replay(broker: SecuredBroker) -> dict[str, list[Difference]]:
+    """Asks all cases of the served APIs as all users, and returns by case where the answers differ."""
+    prepare(broker)
+    found: dict[str, list[Difference]] = {}
+    for case in matrix().values():
+        if case.api not in served_names():
+            continue
+        found[case.name] = []
+        for user in users():
+            answer = broker.ask(user, case.api, case.version, case.request)
+            found[case.name] += differences(user, answer, case.answers[user])
+    return found
+
+
+@cache
+def served_names() -> frozenset[str]:
+    """The APIs that a lone broker serves."""
+    return frozenset(api.name for api in SERVED_APIS) & api_keys().keys()
+
+
+def differences(user: str, ours: Fields, theirs: Fields) -> list[Difference]:
+    """Returns the places where the answers differ, but for what tells no right."""
+    step = Step("", "", 0)
+    found = comparison.differences({step: comparable(ours)}, {step: comparable(theirs)})
+    return [Difference(user, each.path, _shown(each.plog), _shown(each.kafka)) for each in found]
+
+
+def comparable(value: Any, field: str = "") -> Any:
+    """The answer, but for what differs from run to run."""
+    if _VOLATILE.fullmatch(field):
+        return _presence(value)
+    if isinstance(value, dict):
+        return {name: comparable(each, name) for name, each in value.items() if name not in _LEFT_OUT}
+    if isinstance(value, list):
+        return sorted((comparable(each) for each in value), key=lambda each: json.dumps(each, sort_keys=True))
+    return value
+
+
+def _presence(value: Any) -> Any:
+    """Returns whether there is something: -1 and empty values say that nothing is shown."""
+    if isinstance(value, int):
+        return "<none>" if value < 0 else "<number>"
+    return "<something>" if value and value != NO_ID else "<none>"
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+class Deviation(NamedTuple):
+    """A row of `DEVIATIONS`: an answer that is not Kafka's, and why. In its texts a `*` stands for any text; without
+    `users` it is about all.
+    """
+
+    case: str
+    path: str
+    ours: str
+    theirs: str
+    why: str
+    users: tuple[str, ...] = ("*",)
+
+    def explains(self, case: str, difference: Difference) -> bool:
+        return (
+            _matches(self.case, case)
+            and any(_matches(user, difference.user) for user in self.users)
+            and _matches(self.path, difference.path)
+            and _matches(self.ours, difference.ours)
+            and _matches(self.theirs, difference.theirs)
+        )
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+
+
+@cache
+def deviations(name: str) -> tuple[Deviation, ...]:
+    """The rows of a capture."""
+    rows = tomllib.loads(DEVIATIONS.read_text(encoding="utf-8")).get(name, [])
+    return tuple(Deviation(**{**row, "users": tuple(row.get("users", ("*",)))}) for row in rows)
+
+
+def unserved() -> dict[str, str]:
+    """The APIs of the matrix that a lone broker does not serve, and why."""
+    rows: dict[str, str] = tomllib.loads(DEVIATIONS.read_text(encoding="utf-8"))["unserved"]
+    return rows
+
+
+def unexplained(name: str, case: str, found: Iterable[Difference]) -> list[Difference]:
+    """Returns the differences that no row of the capture explains."""
+    rows = deviations(name)
+    return [each for each in found if not any(row.explains(case, each) for row in rows)]
+
+
+_MOST_SHOWN = 5
+
+
+def table(case: str, found: Iterable[Difference]) -> Iterator[str]:
+    """Lines for people: the users that differ in one way stand together."""
+    by_way: dict[tuple[str, str, str], list[str]] = {}
+    for each in found:
+        by_way.setdefault(each[1:], []).append(each.user)
+    for (path, ours, theirs), who in islice(by_way.items(), _MOST_SHOWN):
+        yield f"{case}: {path}"
+        yield f"    plog  {ours[:300]}"
+        yield f"    kafka {theirs[:300]}"
+        yield f"    {len(who)} users: {' '.join(who[:8])}{' ..' if len(who) > 8 else ''}"
+    if len(by_way) > _MOST_SHOWN:
+        yield f"{case}: {len(by_way) - _MOST_SHOWN} more"
+
+
+def main(arguments: list[str]) -> None:
+    shows_all = "--all" in arguments
+    texts = [text for text in arguments if text != "--all"]
+    cells = 0
+    with tempfile.TemporaryDirectory() as directory:
+        broker = SecuredBroker(Path(directory), right_acls().values())
+        for case, found in replay(broker).items():
+            shown = found if shows_all else unexplained("matrix", case, found)
+            if all(text.lower() in case.lower() for text in texts):
+                sys.stdout.writelines(f"{line}\n" for line in table(case, shown))
+                cells += len({each.user for each in shown})
+        broker.close()
+    sys.stdout.write(f"{cells} cells differ\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
