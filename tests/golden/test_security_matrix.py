@@ -1,0 +1,74 @@
+"""Clients with few rights are answered as by a secured Kafka, but where the deviations say why not.
+
+Each request of the captured matrix is asked by each of its 28 users: one without rights, one for each right, and one
+who may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from core.cluster.image.metadata_log import read_metadata_image
+from core.security.acl import Acl, AclOperation, AclPermissionType, PatternType, ResourceType
+from tests.support.golden import GOLDEN
+from tests.support.security_captures import (
+    Difference,
+    SecuredBroker,
+    deviations,
+    matrix,
+    replay,
+    right_acls,
+    served_names,
+    table,
+    unexplained,
+    unserved,
+)
+
+SERVED = [name for name, case in matrix().items() if case.api in served_names()]
+
+
+@pytest.fixture(scope="module")
+def differences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Difference]]]:
+    """What differs, by case: all requests are asked, in the order of the capture, whichever test runs."""
+    broker = SecuredBroker(tmp_path_factory.mktemp("matrix"), right_acls().values())
+    yield replay(broker)
+    broker.close()
+
+
+@pytest.mark.parametrize("case", SERVED)
+def test_each_user_gets_what_kafka_gives_it(case: str, differences: dict[str, list[Difference]]) -> None:
+    lines = "\n".join(table(case, unexplained("matrix", case, differences[case])))
+    assert not lines, lines
+
+
+def test_each_deviation_is_needed(differences: dict[str, list[Difference]]) -> None:
+    needless = [
+        row
+        for row in deviations("matrix")
+        if not any(row.explains(case, each) for case, found in differences.items() for each in found)
+    ]
+    assert not needless, f"these differ no longer: {needless}"
+
+
+def test_the_deviations_name_the_apis_that_are_not_served() -> None:
+    assert {case.api for case in matrix().values()} - served_names() == set(unserved())
+
+
+def test_the_users_have_the_acls_of_the_captured_broker() -> None:
+    stored = read_metadata_image(GOLDEN.parent / "secured")
+    assert stored is not None
+    found = {
+        Acl(
+            ResourceType(record.resource_type),
+            record.resource_name,
+            PatternType(record.pattern_type),
+            record.principal,
+            record.host,
+            AclOperation(record.operation),
+            AclPermissionType(record.permission_type),
+        )
+        for record in stored.security.acls.values()
+    }
+    assert found.issuperset(right_acls().values())
