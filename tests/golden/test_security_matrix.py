@@ -7,6 +7,7 @@ who may do everything.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +17,10 @@ from tests.support.golden import GOLDEN
 from tests.support.security_captures import (
     Difference,
     SecuredBroker,
-    deviations,
+    assert_needed,
     matrix,
     replay,
+    replay_combinations,
     right_acls,
     served_names,
     table,
@@ -43,13 +45,17 @@ def test_each_user_gets_what_kafka_gives_it(case: str, differences: dict[str, li
     assert not lines, lines
 
 
+def test_users_with_several_rights_get_what_kafka_gives_them(tmp_path: Path) -> None:
+    broker = SecuredBroker(tmp_path)
+    found = replay_combinations(broker)
+    broker.close()
+    lines = [line for case, each in found.items() for line in table(case, unexplained("combinations", case, each))]
+    assert not lines, "\n".join(lines)
+    assert_needed("combinations", found)
+
+
 def test_each_deviation_is_needed(differences: dict[str, list[Difference]]) -> None:
-    needless = [
-        row
-        for row in deviations("matrix")
-        if not any(row.explains(case, each) for case, found in differences.items() for each in found)
-    ]
-    assert not needless, f"these differ no longer: {needless}"
+    assert_needed("matrix", differences)
 
 
 def test_the_deviations_name_the_apis_that_are_not_served() -> None:

@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -38,7 +38,7 @@ from tests.support.answers.message_codec import (
     encode_request,
     fields_of_request,
 )
-from tests.support.broker import SteeredNode, add_topic
+from tests.support.broker import SteeredNode, add_topic, delete_topic
 from tests.support.logs import NOW
 from tests.support.manual_clock import ManualClock
 from tests.support.requests import SERVED_APIS
@@ -294,6 +294,36 @@ def replay(broker: SecuredBroker) -> dict[str, list[Difference]]:
     return found
 
 
+def combinations() -> list[tuple[str, tuple[str, ...], Case, Fields]]:
+    """The cases that users with several rights asked: the user, its rights, the case, and the answer."""
+    numbers: dict[tuple[str, ...], int] = {}
+    found = []
+    for each in capture("acl_and_scram")["combinations"]:
+        rights = tuple(right.replace(" ", "-") for right in each["permissions"])
+        number = numbers.setdefault(rights, len(numbers))
+        case = matrix()[f"{each['api']} {each['version']}, {each['case']}"]
+        found.append((f"combo{number}", rights, case, each["answer"]))
+    return found
+
+
+def replay_combinations(broker: SecuredBroker) -> dict[str, list[Difference]]:
+    """Asks the cases of `combinations` that are served, and returns by case where the answers differ."""
+    prepare(broker)
+    for user in (ADMIN, "Topic-Delete"):  # they had deleted theirs
+        delete_topic(broker.node, f"del1.{user}")
+        delete_topic(broker.node, f"del2.{user}")
+    for name in ("orders", "orders-eu", "order", "payments"):
+        add_topic(broker.node, name)
+    found: dict[str, list[Difference]] = {}
+    for user, rights, case, theirs in combinations():
+        for right in rights:
+            broker.rules.add(allow(principal(user), right))
+        if case.api in served_names():
+            answer = broker.ask(user, case.api, case.version, case.request)
+            found[f"{' + '.join(rights)}: {case.name}"] = differences(user, answer, theirs)
+    return found
+
+
 @cache
 def served_names() -> frozenset[str]:
     """The APIs that a lone broker serves."""
@@ -374,19 +404,26 @@ def unexplained(name: str, case: str, found: Iterable[Difference]) -> list[Diffe
     return [each for each in found if not any(row.explains(case, each) for row in rows)]
 
 
+def assert_needed(name: str, found: Mapping[str, list[Difference]]) -> None:
+    """Fails if a row of the capture explains none of the differences, which are by case."""
+    every = [(case, each) for case, some in found.items() for each in some]
+    needless = [row for row in deviations(name) if not any(row.explains(*each) for each in every)]
+    assert not needless, f"these differ no longer: {needless}"
+
+
 _MOST_SHOWN = 5
 
 
 def table(case: str, found: Iterable[Difference]) -> Iterator[str]:
     """Lines for people: the users that differ in one way stand together."""
-    by_way: dict[tuple[str, str, str], list[str]] = {}
+    by_way: dict[tuple[str, str, str], dict[str, None]] = {}
     for each in found:
-        by_way.setdefault(each[1:], []).append(each.user)
+        by_way.setdefault(each[1:], {})[each.user] = None
     for (path, ours, theirs), who in islice(by_way.items(), _MOST_SHOWN):
         yield f"{case}: {path}"
         yield f"    plog  {ours[:300]}"
         yield f"    kafka {theirs[:300]}"
-        yield f"    {len(who)} users: {' '.join(who[:8])}{' ..' if len(who) > 8 else ''}"
+        yield f"    {len(who)} users: {' '.join(islice(who, 8))}{' ..' if len(who) > 8 else ''}"
     if len(by_way) > _MOST_SHOWN:
         yield f"{case}: {len(by_way) - _MOST_SHOWN} more"
 
@@ -396,13 +433,16 @@ def main(arguments: list[str]) -> None:
     texts = [text for text in arguments if text != "--all"]
     cells = 0
     with tempfile.TemporaryDirectory() as directory:
-        broker = SecuredBroker(Path(directory), right_acls().values())
-        for case, found in replay(broker).items():
-            shown = found if shows_all else unexplained("matrix", case, found)
+        matrix_broker = SecuredBroker(Path(directory) / "matrix", right_acls().values())
+        other_broker = SecuredBroker(Path(directory) / "combinations")
+        all_found = [("matrix", replay(matrix_broker)), ("combinations", replay_combinations(other_broker))]
+        for name, case, found in ((name, *pair) for name, cases in all_found for pair in cases.items()):
+            shown = found if shows_all else unexplained(name, case, found)
             if all(text.lower() in case.lower() for text in texts):
                 sys.stdout.writelines(f"{line}\n" for line in table(case, shown))
                 cells += len({each.user for each in shown})
-        broker.close()
+        matrix_broker.close()
+        other_broker.close()
     sys.stdout.write(f"{cells} cells differ\n")
 
 
