@@ -190,7 +190,11 @@ def join_group(
     services: Services, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
     """JoinGroup: answered when all members that the rebalance waits for have joined."""
-    answer = services.groups.join(request, context.client, context.api_version)
+    answer: JoinGroupResponse | Pending[JoinGroupResponse]
+    if context.may(READ_GROUP, request.group_id):
+        answer = services.groups.join(request, context.client, context.api_version)
+    else:
+        answer = JoinGroupResponse(error_code=READ_GROUP.refusal)
     if isinstance(answer, JoinGroupResponse) and answer.error_code:
         answer.protocol_name = None if context.api_version >= _FIRST_JOIN_WITHOUT_A_PROTOCOL else ""
     return answer
@@ -295,7 +299,7 @@ SERVES = (
         needs_feature=GROUPS_OF_CONSUMERS,
     ),
     ServedApi(DELETE_GROUPS, delete_groups, by_name(DELETE_GROUP)),
-    ServedApi(JOIN_GROUP, join_group, whole(READ_GROUP, name_of=_group_id)),
+    ServedApi(JOIN_GROUP, join_group, by_name(READ_GROUP)),
     ServedApi(SYNC_GROUP, sync_group, by_name(READ_GROUP)),
     ServedApi(HEARTBEAT, heartbeat, whole(READ_GROUP, name_of=_group_id)),
     ServedApi(LEAVE_GROUP, leave_group, whole(READ_GROUP, name_of=_group_id)),

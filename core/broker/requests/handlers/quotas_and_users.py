@@ -170,6 +170,18 @@ def _ensure_no_unknowns(*codes: int) -> None:
         raise MalformedMessageError("an ACL has UNKNOWN elements")
 
 
+def _refuse_description(_request: DescribeClientQuotasRequest, code: ErrorCode) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=code, error_message=code.text, entries=None)
+
+
+def _refuse_users(
+    request: DescribeUserScramCredentialsRequest, code: ErrorCode
+) -> DescribeUserScramCredentialsResponse:
+    """As Kafka does, the results do not name the users."""
+    results = [DescribeUserScramCredentialsResult("", code, code.text) for _ in request.users or ()]
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=code.text, results=results)
+
+
 def _refuse_quotas(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
     return AlterClientQuotasResponse(
         entries=[AlteredQuotasResult(code, code.text, entry.entity) for entry in request.entries]
@@ -185,7 +197,9 @@ def _refuse_deletions(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAcls
 
 
 SERVES = (
-    ServedApi(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas, whole(DESCRIBE_CLUSTER_CONFIGS)),
+    ServedApi(
+        DESCRIBE_CLIENT_QUOTAS, describe_client_quotas, whole(DESCRIBE_CLUSTER_CONFIGS, refuse=_refuse_description)
+    ),
     ServedApi(
         ALTER_CLIENT_QUOTAS,
         alter_client_quotas,
@@ -193,7 +207,10 @@ SERVES = (
         is_for_controllers=True,
     ),
     ServedApi(
-        DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True
+        DESCRIBE_USER_SCRAM_CREDENTIALS,
+        describe_user_scram_credentials,
+        whole(DESCRIBE_THE_CLUSTER, refuse=_refuse_users),
+        needs_quorum=True,
     ),
     ServedApi(
         DESCRIBE_ACLS, describe_acls, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True

@@ -257,10 +257,12 @@ def _sort_out(
             if times[_topic_id(services, state)] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice; nothing of it was deleted")
             topic = _find_topic(services, state, context)
+            result.name = topic.name
+            context.ensure(DELETE_TOPIC, topic.name)
         except KafkaError as error:
             _refuse(result, error)
         else:
-            result.name, result.topic_id = topic.name, topic.topic_id
+            result.topic_id = topic.topic_id
             going.append(result)
     return responses, going
 
@@ -309,7 +311,6 @@ def _find_topic(services: Services, state: DeleteTopicState, context: RequestCon
     if topic is None:
         services.controller.ensure_informed(state.name)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    context.ensure(DELETE_TOPIC, topic.name)
     if services.late_loads.is_loading(topic.name):
         why = "is still being read after the start, and can't be deleted before that is done; try again"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"a partition of {topic.name} {why}")
