@@ -1,6 +1,8 @@
 """Every script of benchmarks/ runs to its end with tiny sizes, so that the figures of RESULTS.md can be measured again.
 
 The figures of these runs mean nothing: JVMs run without their second compiler, and the machine's memory is not filled.
+Of those that start JVMs the longer tier runs one for servers and one for clients; `scripts/torture --benchmarks` runs
+all.
 """
 
 from __future__ import annotations
@@ -87,12 +89,15 @@ BENCHMARKS = {
         "--seconds 0.2"
     ),
 }
+WITH_JVMS = {name for name, one in BENCHMARKS.items() if pytest.mark.java in one.marks} - {"broker", "compaction"}
 STARTED_BY_OTHERS = {"bystander", "floor", "slow_disk"}
 """`scale`, `broker` and `durability` start them."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=one.marks) for name, one in BENCHMARKS.items()])
 def test_a_benchmark_runs_with_tiny_sizes(tmp_path: Path, name: str) -> None:
+    if name in WITH_JVMS and not os.environ.get("PLOG_ALL_BENCHMARKS"):
+        pytest.skip("scripts/torture --benchmarks runs it")
     environment = {**os.environ, "TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
     command = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(BENCHMARKS[name].options)]
     with subprocess.Popen(
