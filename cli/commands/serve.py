@@ -255,7 +255,7 @@ def _broker_config(
         known = properties.get("listener.security.protocol.map", DEFAULT_PROTOCOL_MAP)
         properties |= listener_properties(listeners, known)
     parsed = replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
-    _ensure_open_to_everybody(parsed)
+    _ensure_open_to_everybody(parsed, is_member=zookeeper is not None)
     _say_what_changes_nothing(parsed, zookeeper)
     if not advertise:
         return parsed
@@ -282,12 +282,14 @@ def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[st
     return [f"{name}://{address}" for name, address in found.items()]
 
 
-def _ensure_open_to_everybody(config: BrokerConfig) -> None:
-    """Raises UsageError for a configuration that asks for security, unless the user ignores that: then it warns."""
+def _ensure_open_to_everybody(config: BrokerConfig, *, is_member: bool) -> None:
+    """Raises UsageError for a configuration that asks for security that plog does not have, unless the user ignores
+    that: then it warns.
+    """
     from core.broker.config.security_requirements import ensure_asks_for_none, find_security_requirements
 
-    ensure_asks_for_none(config)
-    for name, why in find_security_requirements(config).items():
+    ensure_asks_for_none(config, is_member=is_member)
+    for name, why in find_security_requirements(config, is_member=is_member).items():
         say(f"warning: {name} ({why}) is ignored: anybody who reaches this broker may do everything")
 
 
@@ -334,8 +336,9 @@ def _serve(
         if not config.ignores_security:
             dynamic = replace(config, dynamic_defaults=image.broker_configs(), dynamic=image.broker_configs(node_id))
             ensure_asks_for_none(dynamic)
+            held = "" if config.authorizes(holds_acls=bool(image.security.acls)) else image.security.summary()
             for listener in listeners:
-                ensure_open_to_everybody(image.security.summary(), listener.endpoint)
+                ensure_open_to_everybody(held, listener.endpoint)
 
     with new_runner() as runner, contextlib.ExitStack() as stack:
         runtime = LoopRuntime(runner.get_loop(), directory)
@@ -355,12 +358,7 @@ def _serve(
                 check_metadata=check,
                 entry=entry,
             )
-        unheeded = node.services.image.security.summary() if entry is None else entry.security.summary
-        if unheeded:
-            say(
-                f"warning: the metadata hold {unheeded}, and plog obeys none of them: anybody who reaches the broker "
-                "may do everything"
-            )
+        _say_what_is_obeyed(node, config, "" if entry is None else entry.security.summary)
         try:
             _run_whole(
                 runner,
@@ -373,6 +371,30 @@ def _serve(
             node.close(threads=_CLOSING_THREADS)
             if ready_file is not None:
                 ready_file.unlink(missing_ok=True)
+
+
+def _say_what_is_obeyed(node: BrokerServer, config: BrokerConfig, held: str) -> None:
+    """Reports security settings in the metadata, and of the configuration, that change nothing. `held`: the number of
+    each kind in ZooKeeper, for people.
+    """
+    from core.broker.config.broker_settings import STANDARD_AUTHORIZER
+    from core.cluster.image.security_image import counts_text
+
+    security = node.services.image.security
+    if node.authorizer is None:
+        unheeded, then = held or security.summary(), "anybody who reaches the broker may do everything"
+        if config.super_users or config.allow_everyone_if_no_acl_found:
+            say("warning: super.users and allow.everyone.if.no.acl.found change nothing without authorizer.class.name")
+    else:
+        unheeded = held or replace(security, acls={}).summary()
+        then = "every client is User:ANONYMOUS, who may do what ACLs allow"
+        if not config.authorizer_class_name:
+            say(
+                f"warning: the metadata hold {counts_text([(len(security.acls), 'ACL')])}, which are obeyed, also "
+                f"without authorizer.class.name={STANDARD_AUTHORIZER}"
+            )
+    if unheeded:
+        say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: {then}")
 
 
 def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
@@ -453,10 +475,8 @@ async def _run(
         await server.start()
         for listen in (one.endpoint for one in listeners):
             if not listen.is_loopback:
-                say(
-                    f"warning: on {listen} without authentication: everybody who reaches this address may read, write "
-                    "and delete everything"
-                )
+                what = "read, write and delete everything" if node.authorizer is None else "do what ACLs allow"
+                say(f"warning: on {listen} without authentication: everybody who reaches this address may {what}")
         how = " read-only" if node.is_read_only else ""
         if len(server.endpoints) > 1:
             how += " listeners " + ",".join(f"{name}://{endpoint}" for name, endpoint in server.endpoints.items())

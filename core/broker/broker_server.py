@@ -40,13 +40,14 @@ from core.broker.replication.cluster_membership import Membership
 from core.broker.replication.cluster_peers import ClusterPeers
 from core.broker.replication.replication_quota import ReplicationQuota, ReplicationQuotas
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
-from core.broker.requests.authorizer import Authorizer
+from core.broker.requests.authorizer import Authorizer, follow_acls
 from core.broker.requests.fetch_session import FetchSessionCache
 from core.broker.requests.request_dispatcher import RequestDispatcher, served_apis
 from core.broker.requests.runtime import ImmediateRuntime, Runtime
 from core.broker.requests.services import Services
 from core.broker.requests.stepped_answer import SteppedAnswers
 from core.broker.serving.listener_endpoints import Listener
+from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.cluster.image.lone_broker_startup import find_node_id
 from core.cluster.image.metadata_image import MetadataImage
@@ -66,6 +67,7 @@ from core.files.meta_properties import MetaProperties, read_meta_properties, wri
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.protocol.schema.metadata_records import BrokerEndpoint
+from core.security.principal import parse_principals
 
 
 @contextlib.contextmanager
@@ -144,6 +146,7 @@ class BrokerServer:
         self._check_metadata = check_metadata
         self._entry = entry
         self._loads_late = loads_late
+        self._is_embedded = runtime is None
         self._shadow = temporary_shadow(directory, "plog-read-only-") if is_read_only else None
         self._log_directory = Path(self._shadow.name) if self._shadow else directory
         self._users_paths = PathAlias(self._log_directory, directory)
@@ -278,6 +281,7 @@ class BrokerServer:
         runtime = self._runtime
         meta = self._identify(config)
         controller = self._make_controller(meta)
+        self.authorizer = self._make_authorizer(config, controller)
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
         peers = ClusterPeers(configs.broker, lambda: controller.image)
@@ -395,6 +399,21 @@ class BrokerServer:
         if self._check_metadata is not None:
             self._check_metadata(metadata_log.image, meta.node_id)
         return SingleNodeController(metadata_log, meta.node_id, meta.directory_id)
+
+    def _make_authorizer(self, config: BrokerConfig, controller: BrokerMetadata) -> Authorizer | None:
+        """Returns who may do what, if clients come that are not the owner of the directory. The rules follow the
+        metadata from now on.
+        """
+        stored = controller.image.security.acls
+        if self._is_embedded or not config.authorizes(holds_acls=bool(stored)):
+            return None
+        return Authorizer(
+            follow_acls(
+                controller,
+                super_users=parse_principals(config.super_users),
+                allows_everyone_if_none=config.allow_everyone_if_no_acl_found,
+            )
+        )
 
     def _make_quotas(self, configs: Configs) -> ReplicationQuotas:
         make = partial(

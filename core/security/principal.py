@@ -39,6 +39,13 @@ class Principal(NamedTuple):
         return cls(kind, name)
 
 
+def parse_principals(text: str) -> list[Principal]:
+    """Reads `User:alice;User:bob`, as Kafka reads `super.users`: a name may hold commas. Raises UsageError as
+    `Principal.parse`.
+    """
+    return [Principal.parse(part) for part in map(str.strip, text.split(";")) if part]
+
+
 ANONYMOUS = Principal(USER_TYPE, "ANONYMOUS")
 """A client that did not say who it is."""
 

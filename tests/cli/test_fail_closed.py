@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from core.broker.config.broker_settings import STANDARD_AUTHORIZER
 from core.cluster.image.metadata_log import MetadataLog
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.errors import UsageError
 from core.common.filesystem import FileSystem
-from core.protocol.schema.metadata_records import AccessControlEntryRecord, ConfigRecord, UserScramCredentialRecord
+from core.protocol.schema.metadata_records import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    UserScramCredentialRecord,
+)
 from plog.testing import running_broker
 from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
@@ -20,7 +26,7 @@ from tests.support.server_properties import STOCK
 SECURED = """\
 listeners=SASL_PLAINTEXT://127.0.0.1:0
 sasl.enabled.mechanisms=PLAIN
-authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+authorizer.class.name=a.KafkaDoesNotHave
 listener.name.sasl_plaintext.plain.sasl.jaas.config=PlainLoginModule required user_alice="s3cret";
 """
 
@@ -85,17 +91,17 @@ def test_kafkas_stock_file_goes_on_working(tmp_path: Path) -> None:
 
 @pytest.fixture
 def secured_directory(tmp_path: Path) -> Path:
-    """A data directory whose metadata hold an ACL and a user."""
+    """A data directory whose metadata hold a delegation token and a user."""
     directory = tmp_path / "data"
     assert call_plog("topic", "create", "t", "--data-dir", str(directory)).returncode == 0
     log = MetadataLog(directory, 1, SystemClock(), FileSystem())
-    log.append([AccessControlEntryRecord(id=b"a" * 16, principal="User:alice"), UserScramCredentialRecord("alice", 1)])
+    log.append([DelegationTokenRecord(token_id="t"), UserScramCredentialRecord("alice", 1)])
     log.close()
     return directory
 
 
 @for_each("read_only", [(), ("--read-only",)])
-def test_metadata_with_acls_are_not_served_beyond_this_machine(
+def test_metadata_with_users_are_not_served_beyond_this_machine(
     secured_directory: Path, read_only: tuple[str, ...]
 ) -> None:
     log = secured_directory / "__cluster_metadata-0" / "00000000000000000000.log"
@@ -103,18 +109,44 @@ def test_metadata_with_acls_are_not_served_beyond_this_machine(
     done = call_plog("serve", "--data-dir", str(secured_directory), "--listen", "0.0.0.0:0", *read_only)
     assert done.returncode == 2
     message = done.stderr.decode()
-    assert "the metadata hold 1 ACL and 1 SCRAM user, and plog obeys none of them: not served on 0.0.0.0:0" in message
+    assert (
+        "the metadata hold 1 SCRAM user and 1 delegation token, and plog obeys none of them: not served on 0.0.0.0:0"
+        in message
+    )
     assert "--insecure-ignore-security" in message
     assert (done.stdout, log.read_bytes()) == (b"", before)
 
 
 @pytest.mark.longer
-def test_metadata_with_acls_are_served_to_this_machine_with_a_warning(secured_directory: Path) -> None:
+def test_metadata_with_users_are_served_to_this_machine_with_a_warning(secured_directory: Path) -> None:
     with Server(secured_directory) as server:
         assert call_plog("topic", "list", "--bootstrap-server", server.address).returncode == 0
     log = server.log.read_text()
-    assert "warning: the metadata hold 1 ACL and 1 SCRAM user, and plog obeys none of them" in log
+    assert "warning: the metadata hold 1 SCRAM user and 1 delegation token, and plog obeys none of them" in log
     assert "without authentication" not in log
+
+
+@pytest.mark.longer
+@for_each(
+    "options, warning",
+    [
+        (("--set", f"authorizer.class.name={STANDARD_AUTHORIZER}"), "on 0.0.0.0:0 without authentication: everybody"),
+        ((), "the metadata hold 1 ACL, which are obeyed, also without authorizer.class.name=org."),
+    ],
+)
+def test_acls_are_obeyed(secured_directory: Path, options: tuple[str, ...], warning: str) -> None:
+    log = MetadataLog(secured_directory, 1, SystemClock(), FileSystem())
+    log.append([AccessControlEntryRecord(b"a" * 16, 2, "t", 3, "User:ANONYMOUS", "*", 8, 3)])
+    log.close()
+    everywhere = ["--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:0"]
+    with Server(secured_directory, *everywhere, *options) as server:
+        address = f"127.0.0.1:{server.address.rpartition(':')[2]}"
+        assert call_plog("topic", "list", "--bootstrap-server", address).returncode == 0
+        refused = call_plog("cluster", "reassign", "--status", "--dry-run", "--bootstrap-server", address)
+        assert (refused.returncode, b"CLUSTER_AUTHORIZATION_FAILED" in refused.stderr) == (1, True), refused
+    text = server.log.read_text()
+    assert f"warning: {warning}" in text
+    assert "the metadata hold 1 SCRAM user and 1 delegation token, and plog obeys none of them: every client is" in text
 
 
 @pytest.mark.longer
@@ -123,5 +155,5 @@ def test_an_address_that_others_reach_is_warned_of(secured_directory: Path) -> N
     with Server(secured_directory, *arguments) as server:
         pass
     log = server.log.read_text()
-    assert "warning: the metadata hold 1 ACL and 1 SCRAM user" in log
+    assert "warning: the metadata hold 1 SCRAM user and 1 delegation token" in log
     assert "warning: on 0.0.0.0:0 without authentication: everybody who reaches this address may read" in log

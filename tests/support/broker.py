@@ -11,22 +11,27 @@ from typing import Any, ClassVar, TypeVar
 
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.broker_settings import STANDARD_AUTHORIZER
+from core.broker.requests.client_session import Session
 from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.runtime import ImmediateRuntime
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.pending import Pending, Schedule, TimerHandle
 from core.common.task import finish
+from core.common.topic_partition import random_uuid
 from core.files.file_records import FileRegion
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message import Api
 from core.protocol.primitives import Piece
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, PartitionData
+from core.protocol.schema.metadata_records import AccessControlEntryRecord
 from core.protocol.schema.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -37,6 +42,8 @@ from core.protocol.schema.produce import (
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
+from core.security.acl import Acl
+from core.security.principal import ANONYMOUS, Principal
 from tests.support.logs import NOW, make_batch
 from tests.support.manual_clock import ManualClock
 
@@ -188,10 +195,12 @@ class SteeredNode(BrokerServer):
 
 
 @asynccontextmanager
-async def serving(broker: SteeredNode) -> AsyncIterator[SocketServer]:
-    """A server of the broker, in the loop that runs."""
+async def serving(
+    broker: SteeredNode, principal_of: Callable[[str, str], Principal] = lambda _listener, _host: ANONYMOUS
+) -> AsyncIterator[SocketServer]:
+    """A server of the broker, in the loop that runs; `principal_of` names a client by its listener and host."""
     runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
-    server = SocketServer(broker, runtime, Endpoint("127.0.0.1", 0))
+    server = SocketServer(broker, runtime, Endpoint("127.0.0.1", 0), principal_of=principal_of)
     await server.start()
     running = asyncio.create_task(server.run())
     try:
@@ -210,6 +219,36 @@ def open_broker(
     return SteeredNode(directory, config, clock=clock or ManualClock(NOW), is_read_only=is_read_only)
 
 
+def open_secured_broker(
+    directory: Path, *acls: Acl, super_users: str = "", clock: Clock | None = None, **settings: str
+) -> SteeredNode:
+    """A broker with a StandardAuthorizer, whose metadata hold the ACLs."""
+    broker = open_broker(
+        directory, clock, authorizer_class_name=STANDARD_AUTHORIZER, super_users=super_users, **settings
+    )
+    write_acls(broker, *acls)
+    return broker
+
+
+def write_acls(broker: SteeredNode, *acls: Acl) -> list[bytes]:
+    """Adds them to a lone broker's metadata, and gives their ids."""
+    assert isinstance(broker.services.controller, SingleNodeController)
+    records = [AccessControlEntryRecord(random_uuid(), *acl_numbers(acl)) for acl in acls]
+    broker.services.controller._submit(records)
+    return [record.id for record in records]
+
+
+def acl_numbers(acl: Acl) -> tuple[int, str, int, str, str, int, int]:
+    """The fields of an ACL's record after its id."""
+    kind, name, pattern, principal, host, operation, permission = acl
+    return int(kind), name, int(pattern), principal, host, int(operation), int(permission)
+
+
+def open_session(broker: SteeredNode, principal: str, host: str = "127.0.0.1") -> Session:
+    """The session of a client that a listener would take for that principal."""
+    return Session(Principal.parse(principal), "PLAINTEXT", host, "127.0.0.1", broker.authorizer)
+
+
 def add_topic(broker: SteeredNode, name: str = "t", partitions: int = 1, **configs: str) -> bytes:
     """Gives the topic's id."""
     settings: dict[str, str | None] = {key.replace("_", "."): value for key, value in configs.items()}
@@ -222,15 +261,19 @@ def delete_topic(broker: BrokerServer, name: str) -> TopicImage:
     return topic
 
 
-def send(broker: SteeredNode, api: Api[Req, Res], request: Req, version: int) -> Any:  # pieces, Pending or None
+def send(
+    broker: SteeredNode, api: Api[Req, Res], request: Req, version: int, session: Session | None = None
+) -> Any:  # pieces, Pending or None
     frame = encode_request(api, version, 77, "test", request)
-    return broker.dispatcher.handle(memoryview(bytearray(frame))[4:])
+    return broker.dispatcher.handle(memoryview(bytearray(frame))[4:], session)
 
 
-def ask(broker: SteeredNode, api: Api[Req, Res], request: Req, version: int | None = None) -> Res:
-    """The answer; in the latest version where none is given."""
+def ask(
+    broker: SteeredNode, api: Api[Req, Res], request: Req, version: int | None = None, session: Session | None = None
+) -> Res:
+    """The answer; in the latest version where none is given, and to the owner where no session is."""
     version = api.versions.last if version is None else version
-    answer = send(broker, api, request, version)
+    answer = send(broker, api, request, version, session)
     assert not isinstance(answer, Pending), "the answer waits"
     assert answer is not None
     return decode(api, answer, version)

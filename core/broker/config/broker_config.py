@@ -101,6 +101,10 @@ class BrokerConfig(BrokerSettings):
         """The folders of log.dirs, or else of log.dir; empty if neither is set."""
         return self.log_dirs or self.log_dir or []
 
+    def authorizes(self, *, holds_acls: bool = False) -> bool:
+        """Returns whether an authorizer is at work: it is configured, or a lone broker's metadata hold ACLs."""
+        return not self.ignores_security and (bool(self.authorizer_class_name) or holds_acls)
+
     def client_listeners(self, setting: Setting[list[str] | None]) -> list[Listener]:
         """Returns those of `listeners` or `advertised.listeners` that are not for controllers."""
         controllers = self.controller_listener_names or []

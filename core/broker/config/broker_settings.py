@@ -12,8 +12,10 @@ from typing import Generic, Protocol, Self, TypeVar, overload
 
 from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP
 from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Validator, Value, at_least, between, one_of
+from core.common.errors import UsageError
 from core.common.java_limits import INT_MAX, LONG_MAX
 from core.files.log_config import SERVER_KEYS, TOPIC_CONFIG
+from core.security.principal import parse_principals
 
 _T = ConfigType
 _PYTHON_TYPES: Mapping[ConfigType, type] = {
@@ -30,6 +32,12 @@ T = TypeVar("T", bound=Value)
 
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""The authorizer of a lone broker, by Kafka's name: its ACLs are in the metadata log."""
+ZOOKEEPER_AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
+"""The authorizer of a member of a ZooKeeper cluster, by its present name and its older one."""
 
 
 class _HasSettings(Protocol):
@@ -96,6 +104,14 @@ class Setting(Generic[T]):
         return self._name in config.settings
 
 
+def _check_principals(value: Value) -> str | None:
+    try:
+        parse_principals(str(value))
+    except UsageError as error:
+        return f"{error.message}: {error.hint}"
+    return None
+
+
 class BrokerSettings:
     """The settings of a broker. `node_id` is the key `node.id` alone; see `BrokerConfig.given_node_id`."""
 
@@ -114,6 +130,18 @@ class BrokerSettings:
         _T.STRING,
         DEFAULT_PROTOCOL_MAP,
         "The security protocol of each listener: NAME:PROTOCOL,...; plog serves PLAINTEXT only.",
+    )
+    authorizer_class_name = Setting(
+        _T.STRING,
+        "",
+        "Kafka's class that lets clients do what ACLs allow: the StandardAuthorizer for a lone broker, the "
+        "AclAuthorizer for a member of a ZooKeeper cluster; empty for none.",
+    )
+    super_users = Setting(
+        _T.STRING, "", "Principals that the authorizer lets do everything: User:NAME;User:NAME;...", _check_principals
+    )
+    allow_everyone_if_no_acl_found = Setting(
+        _T.BOOLEAN, False, "Whether the authorizer lets everybody use a resource that no ACL is about."
     )
     inter_broker_listener_name = Setting[str | None](
         _T.STRING, None, "The listener at which the brokers of a cluster connect to each other."

@@ -1,5 +1,5 @@
-"""Finds whether a configuration, or a cluster's metadata, asks for security. plog has none yet: every client that
-reaches a broker may do everything.
+"""Finds whether a configuration, or a cluster's metadata, asks for security that plog does not have. It has
+authorizers, and no listener at which clients say who they are.
 
 To serve such a configuration openly would be an invisible hole, so `plog serve` refuses it. A guard is a setting by
 which Kafka's broker refuses clients something, and which plog does not enforce.
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.broker_settings import STANDARD_AUTHORIZER, ZOOKEEPER_AUTHORIZERS
 from core.common.endpoint import Endpoint
 from core.common.errors import KafkaError, UsageError
 from core.common.java_limits import INT_MAX
@@ -49,12 +50,13 @@ _OF_SASL = {
 }
 
 
-def find_security_requirements(config: BrokerConfig) -> dict[str, str]:
-    """Returns by key in what way it asks for security; only for keys that Kafka would obey, static or dynamic. Of their
-    values it shows only names of listeners and protocols.
+def find_security_requirements(config: BrokerConfig, *, is_member: bool = False) -> dict[str, str]:
+    """Returns by key in what way it asks for security that plog does not have, or that the operator ignores; only for
+    keys that Kafka would obey, static or dynamic. Of their values it shows only names of listeners and protocols.
     """
     given = {**config.unknown, **config.dynamic_defaults, **config.dynamic}
     asked = {key: why for key, value in given.items() if (why := _why_guard(config, key, value)) is not None}
+    asked |= _why_authorizer(config, is_member=is_member)
     config, unreadable = _with_dynamic_listeners(config)
     asked |= dict.fromkeys(unreadable, "it can't be read")
     is_sasl = False
@@ -81,6 +83,17 @@ def find_security_requirements(config: BrokerConfig) -> dict[str, str]:
 def find_guards(settings: Mapping[str, str]) -> dict[str, str]:
     """Returns by key in what way dynamic settings of a broker ask for security."""
     return find_security_requirements(BrokerConfig(dynamic=settings))
+
+
+def _why_authorizer(config: BrokerConfig, *, is_member: bool) -> dict[str, str]:
+    """Returns why the configured authorizer is not at work, by its key; empty if it is, or if there is none."""
+    name = BrokerConfig.authorizer_class_name.key.name
+    known = ZOOKEEPER_AUTHORIZERS if is_member else (STANDARD_AUTHORIZER,)
+    if config.authorizer_class_name and config.ignores_security:
+        return {name: _GUARDS[name][0]}
+    if config.authorizer_class_name in ("", *known):
+        return {}
+    return {name: f"{'a member of a ZooKeeper cluster' if is_member else 'a lone broker'} has {known[0]} alone"}
 
 
 def _why_guard(config: BrokerConfig, key: str, value: str) -> str | None:
@@ -118,23 +131,27 @@ def _is_spoken(config: BrokerConfig, protocol: str) -> bool:
     return any(protocol in (listener.name, listener.protocol) for listener in listeners)
 
 
-def ensure_open_to_everybody(held: str, listen: Endpoint) -> None:
-    """Raises UsageError if the metadata hold security settings, and the address can be reached from other machines.
-    `held`: the number of each kind, for people; empty for no settings.
+def ensure_open_to_everybody(held: str, listen: Endpoint, authorizer: str = STANDARD_AUTHORIZER) -> None:
+    """Raises UsageError if the metadata hold security settings, no authorizer is at work, and the address can be
+    reached from other machines. `held`: the number of each kind, for people; empty for no settings. `authorizer`: the
+    class that would be the way out.
     """
     if held and not listen.is_loopback:
         raise UsageError(
             f"the metadata hold {held}, and plog obeys none of them: not served on {listen}",
-            hint="listen on 127.0.0.1, or serve it without any security by --insecure-ignore-security",
+            hint=f"obey ACLs by authorizer.class.name={authorizer}, listen on 127.0.0.1, or serve it without any "
+            "security by --insecure-ignore-security",
         )
 
 
-def ensure_asks_for_none(config: BrokerConfig) -> None:
-    """Raises UsageError for a configuration that asks for security, unless the operator ignores that."""
-    asked = {} if config.ignores_security else find_security_requirements(config)
+def ensure_asks_for_none(config: BrokerConfig, *, is_member: bool = False) -> None:
+    """Raises UsageError for a configuration that asks for security that plog does not have, unless the operator ignores
+    that.
+    """
+    asked = {} if config.ignores_security else find_security_requirements(config, is_member=is_member)
     if asked:
         keys = ", ".join(f"{name} ({why})" for name, why in asked.items())
         raise UsageError(
-            f"the configuration asks for security, and plog has none yet: {keys}",
+            f"the configuration asks for security that plog does not have: {keys}",
             hint="--insecure-ignore-security serves it without any: anybody who reaches the broker may do everything",
         )

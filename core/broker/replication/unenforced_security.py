@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.broker_settings import ZOOKEEPER_AUTHORIZERS
 from core.broker.config.client_quotas import ClientQuotas
 from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
 from core.cluster.image.security_image import counts_text
@@ -100,11 +101,12 @@ class UnenforcedSecurity:
                 self._config,
                 dynamic_defaults=self._of_brokers.get(DEFAULT_ENTITY, {}),
                 dynamic=self._of_brokers.get(str(self._node_id), {}),
-            )
+            ),
+            is_member=True,
         )
-        held = self.summary if self._count_text(0) else ""
+        held = self.summary if self._count_text(0) and not self._config.authorizes() else ""
         for listen in self._listens:
-            ensure_open_to_everybody(held, listen)
+            ensure_open_to_everybody(held, listen, ZOOKEEPER_AUTHORIZERS[0])
 
     def _look(self) -> None:
         if self._node_id is None:

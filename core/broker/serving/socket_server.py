@@ -11,7 +11,7 @@ from functools import partial
 
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.requests.client_session import Sessions
+from core.broker.requests.client_session import Session, Sessions
 from core.broker.serving.bound_listener import BoundListener, bind_all
 from core.broker.serving.connection import Connection
 from core.broker.serving.connections_memory import ConnectionsMemory
@@ -21,7 +21,7 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_limits import LONG_MAX
-from core.security.principal import ANONYMOUS
+from core.security.principal import ANONYMOUS, Principal
 
 _log = logging.getLogger("plog.server")
 
@@ -49,10 +49,12 @@ class SocketServer:
         *,
         on_housekeeping: Callable[[], None] = lambda: None,
         before_close: Callable[[], Awaitable[None]] | None = None,
+        principal_of: Callable[[str, str], Principal] = lambda _listener, _host: ANONYMOUS,
     ) -> None:
         """`listen`: the address of the only listener, or all listeners. `runtime` is the one that `node` was opened
         with; it ends with the server. `on_housekeeping` is called every second; `run` awaits `before_close`, if there
-        is one, at a stop, while clients are still served.
+        is one, at a stop, while clients are still served. `principal_of` says who a client is, by the name of the
+        listener and the client's host: nobody knows, as long as no listener asks for it.
         """
         self._node = node
         self._runtime = runtime
@@ -73,6 +75,7 @@ class SocketServer:
         """Accepted since the start."""
         self._on_housekeeping = on_housekeeping
         self._before_close = before_close
+        self._principal_of = principal_of
         self.turns_away = False
         """Whether new connections are closed at once, so that clients ask another broker."""
         self._stopped = asyncio.Event()
@@ -131,13 +134,16 @@ class SocketServer:
                     max_request_bytes=self._node.services.config.socket_request_max_bytes,
                     on_close=self._on_closed,
                     on_unreadable=self._node.services.replicas.on_unreadable,
-                    find_session=partial(self._sessions.find, ANONYMOUS, bound.name),
+                    find_session=partial(self._find_session, bound.name),
                 )
             except OSError:  # the client has already disconnected
                 sock.close()
                 continue
             self._connections.add(connection)
             self.accepted_connections += 1
+
+    def _find_session(self, listener: str, client_host: str, local_host: str) -> Session:
+        return self._sessions.find(self._principal_of(listener, client_host), listener, client_host, local_host)
 
     def _has_all_it_may(self) -> bool:
         """Returns whether it has as many connections as `max.connections`, or the process's descriptors, allow."""

@@ -1,13 +1,16 @@
 """The security records of the metadata log: ACLs, SCRAM credentials, delegation tokens, quotas.
 
-plog enforces none of them. They are kept by their subject, as Kafka keeps them (AclsImage, ScramImage,
-DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a broker can name them.
+An authorizer obeys the ACLs; plog enforces none of the others. They are kept by their subject, as Kafka keeps them
+(AclsImage, ScramImage, DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a broker can name
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TypeVar
 
 from core.cluster.image.metadata_record import MetadataRecord
 from core.protocol.schema.metadata_records import (
@@ -16,7 +19,9 @@ from core.protocol.schema.metadata_records import (
     DelegationTokenRecord,
     UserScramCredentialRecord,
 )
+from core.security.acl import Acl, AclOperation, AclPermissionType, PatternType, ResourceType
 
+_Number = TypeVar("_Number", bound=IntEnum)
 _QuotaKey = tuple[frozenset[tuple[str, str | None]], str]
 
 
@@ -45,6 +50,23 @@ class SecurityImage:
             (len(self.client_quotas), "quota"),
         ]
         return counts_text(counts)
+
+
+def acl_of_record(record: AccessControlEntryRecord) -> Acl:
+    """Returns the ACL; a number that plog does not know becomes UNKNOWN, as in Kafka, and such an ACL never matches."""
+    return Acl(
+        resource_type=_known(ResourceType, record.resource_type),
+        resource_name=record.resource_name,
+        pattern_type=_known(PatternType, record.pattern_type),
+        principal=record.principal,
+        host=record.host,
+        operation=_known(AclOperation, record.operation),
+        permission_type=_known(AclPermissionType, record.permission_type),
+    )
+
+
+def _known(numbers: type[_Number], number: int) -> _Number:
+    return numbers(number if number in set(numbers) else 0)
 
 
 def counts_text(counts: Sequence[tuple[int, str]]) -> str:

@@ -259,7 +259,6 @@ def test_keys_that_plog_does_not_know_are_kept_and_not_shown(
         ("max.connections.per.ip.overrides", "10.0.0.1:5"),
         ("listener.name.plaintext.max.connections", "5"),
         ("client.quota.callback.class", "a.Quotas"),
-        ("authorizer.class.name", "a.Authorizer"),
         ("listener.name.plaintext.ssl.client.auth", "required"),
     ],
 )
@@ -269,6 +268,11 @@ def test_guards_that_plog_can_not_obey_are_refused(broker: SteeredNode, name: st
     assert (code, f"can't obey {key}" in message) == (INVALID_REQUEST, True)
     assert replace(broker, BROKER, name, **{key.replace(".", "_"): value}) == INVALID_REQUEST
     assert key not in describe(broker, BROKER, name)
+
+
+def test_the_authorizer_is_no_dynamic_setting(broker: SteeredNode) -> None:
+    found = alter(broker, BROKER, "1", ("authorizer.class.name", SET, "a.Authorizer"))
+    assert found == (INVALID_REQUEST, "Cannot update these configs dynamically: [authorizer.class.name]")
 
 
 def test_what_another_kafka_wrote_is_in_force_as_far_as_plog_knows_it(tmp_path: Path) -> None:

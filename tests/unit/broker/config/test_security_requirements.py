@@ -7,8 +7,9 @@ import pytest
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.security_requirements import find_security_requirements
 from core.common.endpoint import Endpoint
-from core.common.errors import UsageError
+from core.common.errors import KafkaError, UsageError
 from core.common.properties_file import parse_properties
+from core.security.principal import Principal, parse_principals
 from tests.support.for_each import for_each
 from tests.support.server_properties import STOCK
 
@@ -28,7 +29,9 @@ def test_kafkas_stock_file_asks_for_none() -> None:
     "text, keys",
     [
         ("", []),
-        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", ["authorizer.class.name"]),
+        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", []),
+        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", ["authorizer.class.name"]),
+        ("authorizer.class.name=StandardAuthorizer", ["authorizer.class.name"]),
         ("authorizer.class.name=", []),
         ("listeners=SSL://:9093", ["listeners"]),
         ("listeners=PLAINTEXT://:9092,SASL_SSL://:9093", ["listeners"]),
@@ -74,6 +77,34 @@ def test_kafkas_stock_file_asks_for_none() -> None:
 )  # fmt: skip
 def test_what_asks_for_security(text: str, keys: list[str]) -> None:
     assert asked(text) == keys
+
+
+@for_each(
+    "name, is_known",
+    [
+        ("kafka.security.authorizer.AclAuthorizer", True),
+        ("kafka.security.auth.SimpleAclAuthorizer", True),
+        ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", False),
+    ],
+)
+def test_a_member_has_the_authorizer_of_zookeeper(name: str, *, is_known: bool) -> None:
+    config = BrokerConfig.parse({"authorizer.class.name": name})
+    found = find_security_requirements(config, is_member=True)
+    why = "a member of a ZooKeeper cluster has kafka.security.authorizer.AclAuthorizer alone"
+    assert found == ({} if is_known else {"authorizer.class.name": why})
+
+
+@for_each("text", ["alice", "User:", ":alice", "User:a,User:b;c"])
+def test_super_users_without_a_type_are_refused(text: str) -> None:
+    with pytest.raises(KafkaError, match=r"super\.users.*a type and a name are expected, as User:alice"):
+        BrokerConfig.parse({"super.users": text})
+
+
+def test_super_users_are_read_as_kafka_reads_them() -> None:
+    assert parse_principals(" User:CN=a,O=b ; ;Group:x:y;") == [
+        Principal("User", "CN=a,O=b"),
+        Principal("Group", "x:y"),
+    ]
 
 
 def test_nothing_secret_is_told() -> None:

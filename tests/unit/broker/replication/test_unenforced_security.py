@@ -113,6 +113,22 @@ async def test_a_cluster_that_becomes_guarded_is_left(path: str, data: bytes, he
     assert near.reasons == []
 
 
+async def test_an_authorizer_obeys_acls() -> None:
+    """With users that can't log in: they are ANONYMOUS."""
+    zookeeper = FakeZooKeeper()
+    for path, data, _ in GUARDS[:3]:
+        put(zookeeper, path, data)
+    with pytest.raises(UsageError) as refused:
+        await Opened(zookeeper).start()
+    assert "authorizer.class.name=kafka.security.authorizer.AclAuthorizer" in (refused.value.hint or "")
+    opened = Opened(zookeeper)
+    opened.entry.security._config = BrokerConfig.parse(
+        {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+    )
+    await opened.start()
+    assert opened.reasons == []
+
+
 async def test_a_user_that_is_given_credentials_is_noticed() -> None:
     zookeeper = FakeZooKeeper()
     put(zookeeper, "/config/users/alice", user(producer_byte_rate="1000"))
@@ -168,7 +184,7 @@ async def test_guards_among_the_settings_of_brokers(entity: str, key: str) -> No
     put(zookeeper, f"{CONFIG_CHANGE_PREFIX}0000000000", change)
     await settle()
     assert key in opened.reasons[0]
-    with pytest.raises(UsageError, match=rf"the configuration asks for security, and plog has none yet: {key}"):
+    with pytest.raises(UsageError, match=rf"the configuration asks for security that plog does not have: {key}"):
         await Opened(zookeeper, HERE).start()
     await Opened(zookeeper, HERE, ignores_security=True).start()
 

@@ -1,0 +1,142 @@
+"""The broker's authorizer: when there is one, and that it follows the ACLs of the metadata."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker_server import BrokerServer
+from core.broker.config.broker_config import BrokerConfig
+from core.cluster.image.single_node_controller import SingleNodeController
+from core.common.topic_partition import random_uuid
+from core.protocol.frame import decode_response, encode_request
+from core.protocol.schema.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from core.protocol.schema.reassignments import LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest
+from core.security.acl import (
+    CLUSTER_NAME,
+    DESCRIBE_TOPIC,
+    Acl,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+from core.security.principal import Principal
+from tests.support.broker import (
+    SteeredNode,
+    open_broker,
+    open_secured_broker,
+    open_session,
+    serving,
+    write_acls,
+)
+from tests.support.for_each import for_each
+
+ALICE_READS = Acl(
+    ResourceType.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", AclOperation.READ, AclPermissionType.ALLOW
+)
+
+
+def sees(broker: SteeredNode, principal: str = "User:alice", topic: str = "t") -> bool:
+    return open_session(broker, principal).may(DESCRIBE_TOPIC, topic)
+
+
+def test_rules_follow_the_metadata(tmp_path: Path) -> None:
+    broker = open_secured_broker(tmp_path, super_users="User:root;User:CN=a,O=b")
+    assert not sees(broker)
+    assert sees(broker, "User:root")
+    assert sees(broker, "User:CN=a,O=b")
+    first, second = write_acls(broker, ALICE_READS, ALICE_READS)
+    assert (sees(broker), sees(broker, "User:bob"), sees(broker, topic="u")) == (True, False, False)
+    for acl_id, is_left in ((first, True), (second, False)):
+        remove(broker, acl_id)
+        assert sees(broker) is is_left
+
+
+def remove(broker: SteeredNode, acl_id: bytes) -> None:
+    assert isinstance(broker.services.controller, SingleNodeController)
+    broker.services.controller._submit([RemoveAccessControlEntryRecord(acl_id)])
+
+
+def test_a_directory_that_holds_acls_is_served_by_them(tmp_path: Path) -> None:
+    broker = open_secured_broker(tmp_path, ALICE_READS)
+    broker.close()
+    broker = open_broker(tmp_path)
+    assert (sees(broker), sees(broker, "User:bob")) == (True, False)
+    broker.close()
+    config = BrokerConfig(ignores_security=True)
+    assert SteeredNode(tmp_path, config).authorizer is None
+
+
+def test_a_command_without_a_server_may_do_everything(tmp_path: Path) -> None:
+    open_secured_broker(tmp_path, ALICE_READS).close()
+    embedded = BrokerServer(tmp_path, BrokerConfig())
+    assert embedded.authorizer is None
+    embedded.close()
+
+
+def test_without_a_setting_and_acls_there_is_none(tmp_path: Path) -> None:
+    assert open_broker(tmp_path).authorizer is None
+
+
+def test_everyone_is_allowed_what_no_acl_is_about(tmp_path: Path) -> None:
+    broker = open_secured_broker(tmp_path, ALICE_READS, allow_everyone_if_no_acl_found="true")
+    assert (sees(broker, "User:bob"), sees(broker, "User:bob", "u")) == (False, True)
+
+
+@for_each(
+    "changes",
+    [
+        {"resource_type": 99},
+        {"pattern_type": -7},
+        {"operation": 42},
+        {"permission_type": 9},
+        {"principal": "alice"},
+        {"principal": ""},
+    ],
+)
+def test_acls_that_no_kafka_writes_stay_and_never_match(
+    tmp_path: Path, changes: dict[str, int | str], caplog: pytest.LogCaptureFixture
+) -> None:
+    fields: dict[str, int | str] = {
+        "resource_type": 2,
+        "resource_name": "t",
+        "pattern_type": 3,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": 2,
+        "permission_type": 3,
+    }
+    record = AccessControlEntryRecord(random_uuid(), **{**fields, **changes})  # type: ignore[arg-type]
+    broker = open_secured_broker(tmp_path)
+    assert isinstance(broker.services.controller, SingleNodeController)
+    broker.services.controller._submit([record])
+    assert not sees(broker)
+    broker.close()
+    caplog.clear()
+    broker = open_broker(tmp_path)
+    assert not sees(broker)
+    is_about_nothing = bool({*changes} & {"resource_type", "pattern_type"})
+    assert ("1 ACL of the metadata with an unknown type" in caplog.text) is is_about_nothing
+    assert broker.services.image.security.acls == {record.id: record}
+    remove(broker, record.id)
+    assert not broker.services.image.security.acls
+
+
+async def test_a_listener_of_a_test_names_the_client(tmp_path: Path) -> None:
+    describe = ALICE_READS._replace(
+        resource_type=ResourceType.CLUSTER, resource_name=CLUSTER_NAME, operation=AclOperation.DESCRIBE
+    )
+    broker = open_secured_broker(tmp_path, describe)
+    codes = []
+    for name in ("alice", "bob"):
+        async with serving(broker, lambda _listener, _host: Principal("User", name)) as server:  # noqa: B023
+            reader, writer = await asyncio.open_connection(server.endpoint.host, server.endpoint.port)
+            request = ListPartitionReassignmentsRequest(1000, None)
+            writer.write(encode_request(LIST_PARTITION_REASSIGNMENTS, 0, 1, "test", request))
+            answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+            writer.close()
+            codes.append(decode_response(LIST_PARTITION_REASSIGNMENTS, 0, memoryview(answer))[1].error_code)
+    assert codes == [0, 31]
