@@ -8,12 +8,23 @@ tools.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.error_code import ErrorCode
 
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network, IPv6Network
 
-class ResourceType(IntEnum):
+
+class _Code(IntEnum):
+    """Each of the enums has an UNKNOWN, as which the numbers of a later Kafka are read."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Code:  # noqa: ARG003 - the number does not matter
+        return cls(0)
+
+
+class ResourceType(_Code):
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -24,7 +35,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-class PatternType(IntEnum):
+class PatternType(_Code):
     """How the name of an ACL is compared; in filters, MATCH stands for all ACLs that apply to the name."""
 
     UNKNOWN = 0
@@ -34,7 +45,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class AclOperation(IntEnum):
+class AclOperation(_Code):
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -53,7 +64,7 @@ class AclOperation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class AclPermissionType(IntEnum):
+class AclPermissionType(_Code):
     UNKNOWN = 0
     ANY = 1
     DENY = 2
@@ -92,6 +103,18 @@ ANY_NAME = "*"
 """The name of a literal ACL that applies to all resources of its type."""
 
 ANY_HOST = "*"
+
+
+def parse_host_range(host: str) -> IPv4Network | IPv6Network:
+    """Returns the addresses of a host such as `10.0.0.0/8`, which may have bits beyond its prefix (KIP-1276). Raises
+    ValueError, as Kafka's CidrUtils does.
+    """
+    from ipaddress import IPv4Network, IPv6Network
+
+    address, _, prefix = host.partition("/")
+    if not (prefix.isascii() and prefix.isdigit()) or "%" in address:
+        raise ValueError(f"Could not parse [{host}]")
+    return (IPv6Network if ":" in host else IPv4Network)(host, strict=False)
 
 
 class Acl(NamedTuple):

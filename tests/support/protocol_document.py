@@ -26,7 +26,7 @@ NOTES = {
     "Produce": "Versions 0 to 2 are advertised and refused, as in Kafka. A request has one record batch per partition.",
     "ListOffsets": "There is no tiered storage, so nothing for -4 and -5.",
     "FindCoordinator": "Share groups have no coordinator; groups and transactional ids do.",
-    **dict.fromkeys(("DescribeAcls", "CreateAcls", "DeleteAcls"), "There is no authorizer: SECURITY_DISABLED."),
+    **dict.fromkeys(("DescribeAcls", "CreateAcls", "DeleteAcls"), "Without an authorizer: SECURITY_DISABLED."),
     "UpdateFeatures": "`metadata.version` is never lowered.",
     "ConsumerGroupHeartbeat": "Assignments do not consider racks.",
     "AlterConfigs": "Broker settings that plog does not know are kept, and change nothing.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.effective_configs import Configs
@@ -25,11 +25,15 @@ from core.broker.requests.stepped_answer import SteppedAnswers
 from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.feature_levels import Feature, is_finalized
 from core.cluster.image.metadata_image import MetadataImage
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.error_code import ErrorCode
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.log_manager import LogManager
 from core.protocol.message import Api, VersionRange
+
+if TYPE_CHECKING:
+    from core.cluster.image.security_store import SecurityStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,12 @@ class Services:
     @property
     def image(self) -> MetadataImage:
         return self.controller.image
+
+    @property
+    def security(self) -> SecurityStore:
+        """The ACLs and the credentials of users, which a member of a cluster leaves to Kafka's brokers."""
+        assert isinstance(self.controller, SingleNodeController)
+        return self.controller.security
 
     @property
     def config(self) -> BrokerConfig:

@@ -115,9 +115,10 @@ class MetadataLog:
 
     # --- appending
 
-    def append(self, records: Sequence[MetadataRecord]) -> MetadataDelta:
+    def append(self, records: Sequence[MetadataRecord], *, is_one_batch: bool = False) -> MetadataDelta:
         """Appends the records as one batch (more if it would be too large), syncs them, applies them to the image, and
-        returns the change.
+        returns the change. With `is_one_batch` a crash keeps all of them or none; raises KafkaError(
+        RECORD_LIST_TOO_LARGE) for too many, as Kafka's raft client does.
 
         Raises KafkaError if the disk refuses; nothing is applied then. If it refused in the middle, the contents of the
         file are unknown: the written part is cut off again, as the next start must not find records that the image
@@ -127,12 +128,16 @@ class MetadataLog:
         if self._failure is not None:
             raise self._failure.with_traceback(None)  # a traceback would grow, and keep each refused request
         end_offset = self._log.log_end_offset
+        values = [encode_metadata_record(record) for record in records]
+        if is_one_batch and (size := sum(map(len, values))) > _MAX_BATCH_BYTES:
+            limit = f"expected at most {_MAX_BATCH_BYTES} in one change"
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"metadata records of {size} bytes, {limit}")
         try:
             if not self._is_leading:
                 self._begin_epoch()
             now_ms = self._clock.now_ms()
-            for values in _in_batches([encode_metadata_record(r) for r in records]):
-                self._append_batch([Record(n, now_ms, None, value) for n, value in enumerate(values)])
+            for batch in [values] if is_one_batch else _in_batches(values):
+                self._append_batch([Record(n, now_ms, None, value) for n, value in enumerate(batch)])
         except OSError as error:
             has_begun = self._log.log_end_offset > end_offset
             is_cut = not has_begun or self._cut_back(end_offset)

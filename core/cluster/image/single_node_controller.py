@@ -8,6 +8,8 @@ import contextlib
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.feature_levels import (
@@ -47,6 +49,9 @@ from core.protocol.schema.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+
+if TYPE_CHECKING:
+    from core.cluster.image.single_node_security import SingleNodeSecurity
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 
@@ -94,10 +99,17 @@ class SingleNodeController:
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
         self._subscribers.append(on_delta)
 
-    def _submit(self, records: Sequence[MetadataRecord]) -> None:
+    @cached_property
+    def security(self) -> SingleNodeSecurity:
+        """The ACLs and SCRAM credentials."""
+        from core.cluster.image.single_node_security import SingleNodeSecurity  # few requests are about them
+
+        return SingleNodeSecurity(self.image, partial(self._submit, is_one_batch=True), self.subscribe)
+
+    def _submit(self, records: Sequence[MetadataRecord], *, is_one_batch: bool = False) -> None:
         """Submits the records, if there are any, as one change. Raises what `MetadataLog.append` raises."""
         if records:
-            delta = self._log.append(records)
+            delta = self._log.append(records, is_one_batch=is_one_batch)
             self._note_names(delta)
             for on_delta in self._subscribers:
                 on_delta(delta)

@@ -3,11 +3,12 @@
 DescribeClientQuotas (API 48): the quotas of users, clients and addresses that match a filter (KIP-546).
 AlterClientQuotas (API 49): sets and removes the quotas of users, clients and addresses (KIP-546).
 DescribeUserScramCredentials (API 50): which users have which SCRAM credentials (KIP-554).
+AlterUserScramCredentials (API 51): sets and deletes the SCRAM credentials of users (KIP-554).
 """
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, float64, int8, int16, int32, message, string, struct
+from core.protocol.message import Api, array, binary, boolean, float64, int8, int16, int32, message, string, struct
 
 
 @struct
@@ -122,4 +123,43 @@ class DescribeUserScramCredentialsResponse:
 
 DESCRIBE_USER_SCRAM_CREDENTIALS = Api(
     50, "DescribeUserScramCredentials", DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+)
+
+
+@struct
+class ScramCredentialDeletion:
+    name: str = string()
+    mechanism: int = int8()
+
+
+@struct
+class ScramCredentialUpsertion:
+    name: str = string()
+    mechanism: int = int8()
+    iterations: int = int32()
+    salt: bytes = binary()
+    salted_password: bytes = binary()
+
+
+@message(api_key=51, valid="0", flexible="0+")
+class AlterUserScramCredentialsRequest:
+    deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
+    upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
+
+
+@struct
+class AlterUserScramCredentialsResult:
+    user: str = string()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+
+
+@message(api_key=51, valid="0", flexible="0+")
+class AlterUserScramCredentialsResponse:
+    throttle_time_ms: int = int32()
+    results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)
+
+
+ALTER_USER_SCRAM_CREDENTIALS = Api(
+    51, "AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 )

@@ -57,6 +57,12 @@ class ScramMechanism:
     def salted_password(self, password: str, salt: bytes, iterations: int) -> bytes:
         return hashlib.pbkdf2_hmac(self.digest, password.encode(), salt, iterations)
 
+    def stored_key(self, salted_password: bytes) -> bytes:
+        return self.hash(self.hmac(salted_password, b"Client Key"))
+
+    def server_key(self, salted_password: bytes) -> bytes:
+        return self.hmac(salted_password, b"Server Key")
+
 
 SCRAM_SHA_256 = ScramMechanism("SCRAM-SHA-256", "sha256")
 SCRAM_SHA_512 = ScramMechanism("SCRAM-SHA-512", "sha512")

@@ -1,8 +1,10 @@
-"""Quotas of clients, the users of SCRAM, and ACLs: plog enforces none of them."""
+"""Quotas of clients, which plog does not enforce, the users of SCRAM, and ACLs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from core.broker.config.client_quotas import ClientQuotas, Filter, ensure_filters, find_quotas, quotas_in_image
 from core.broker.requests.request_context import RequestContext
@@ -15,23 +17,32 @@ from core.protocol.schema.acls import (
     CREATE_ACLS,
     DELETE_ACLS,
     DESCRIBE_ACLS,
+    AclCreation,
     AclCreationResult,
+    AclDescription,
     CreateAclsRequest,
     CreateAclsResponse,
+    DeleteAclsFilter,
     DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
     DescribeAclsRequest,
+    DescribeAclsResource,
     DescribeAclsResponse,
 )
 from core.protocol.schema.quotas_and_users import (
     ALTER_CLIENT_QUOTAS,
+    ALTER_USER_SCRAM_CREDENTIALS,
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredQuotas,
     AlteredQuotasResult,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
     CredentialInfo,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -42,7 +53,22 @@ from core.protocol.schema.quotas_and_users import (
     DescribeUserScramCredentialsResult,
     QuotaEntity,
 )
-from core.security.acl import ALTER_CLUSTER, ALTER_CLUSTER_CONFIGS, DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_THE_CLUSTER
+from core.security.acl import (
+    ALTER_CLUSTER,
+    ALTER_CLUSTER_CONFIGS,
+    CLUSTER_NAME,
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_THE_CLUSTER,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+
+if TYPE_CHECKING:
+    from core.cluster.image.security_store import Deletions, ScramAlteration
 
 
 def describe_client_quotas(
@@ -121,53 +147,194 @@ def _after(
 def describe_user_scram_credentials(
     services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """DescribeUserScramCredentials: the users in the metadata log, usually none: plog does not support SCRAM."""
-    known: dict[str, list[CredentialInfo]] = {}
-    for (name, mechanism), record in services.image.security.scram_credentials.items():
-        known.setdefault(name, []).append(CredentialInfo(mechanism, record.iterations))
+    """DescribeUserScramCredentials: the named users with SCRAM credentials, or all of them if none is named."""
+    known = services.security.scram_users()
     asked = Counter(user.name for user in request.users or ())
     results = []
     for name in asked or known:
-        result = DescribeUserScramCredentialsResult(name, error_message=None, credential_infos=known.get(name, []))
+        result = DescribeUserScramCredentialsResult(name, error_message="")
         if asked[name] > 1:
-            result.error_code, result.credential_infos = ErrorCode.DUPLICATE_RESOURCE, []
-            result.error_message = f"user {name} is asked for twice"
+            what = "Cannot describe SCRAM credentials for the same user twice in a single request"
+            result.error_code, result.error_message = ErrorCode.DUPLICATE_RESOURCE, f"{what}: {name}"
         elif name not in known:
-            result.error_code = ErrorCode.RESOURCE_NOT_FOUND
-            result.error_message = f"user {name} has no SCRAM credentials"
+            what = "Attempt to describe a user credential that does not exist"
+            result.error_code, result.error_message = ErrorCode.RESOURCE_NOT_FOUND, f"{what}: {name}"
+        else:
+            result.credential_infos = [CredentialInfo(*one) for one in known[name].items()]
         results.append(result)
     return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
-_NO_AUTHORIZER = ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."
-"""Kafka's error and message if there is no authorizer; so there are no ACLs."""
+def alter_user_scram_credentials(
+    services: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse | Pending[AlterUserScramCredentialsResponse]:
+    """AlterUserScramCredentials: sets and deletes credentials. The password itself never comes here."""
+    alterations = _alterations_of(request)
+    _ensure_storable(one.name for one in alterations)
+    try:
+        outcomes = services.security.alter_scram_credentials(alterations)
+    except KafkaError as error:
+        return _altered({one.name: error for one in alterations})
+    return outcomes.map(_altered) if isinstance(outcomes, Pending) else _altered(outcomes)
 
-_UNKNOWN = 0
+
+def _alterations_of(request: AlterUserScramCredentialsRequest) -> list[ScramAlteration]:
+    return [*request.deletions, *request.upsertions]
+
+
+def _altered(outcomes: Mapping[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:
+    results = [AlterUserScramCredentialsResult(user, *_code_and_message(error)) for user, error in outcomes.items()]
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _code_and_message(error: KafkaError | None, success: str | None = None) -> tuple[ErrorCode, str | None]:
+    """Returns the fields of an outcome; `success` is the message without an error. As in Kafka, an error that is not
+    foreseen has none.
+    """
+    if error is None:
+        return ErrorCode.NONE, success
+    return error.code, None if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else error.message
+
+
+_NO_AUTHORIZER = KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+"""Kafka's error if there is no authorizer."""
+
+_LONGEST_TEXT = 0x7FFF
+"""The most bytes of a text that Kafka reads, in requests and in the metadata log."""
+
+
+def _find_refusal(services: Services, context: RequestContext) -> KafkaError | None:
+    """Returns the error for requests about ACLs that nobody would obey. The owner of the data directory may see and
+    change them all the same: a broker that starts on a directory with ACLs obeys them, and the first ones have to come
+    from somewhere.
+    """
+    return None if services.authorizer is not None or context.session.principal.is_local else _NO_AUTHORIZER
 
 
 def describe_acls(services: Services, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    _ensure_no_unknowns(
-        request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
+    """DescribeAcls: the ACLs that match the filter, by resource."""
+    wanted = _filter_of(request)
+    if (refusal := _find_refusal(services, context)) is not None:
+        return DescribeAclsResponse(0, refusal.code, refusal.message)
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for acl in filter(wanted.matches, services.security.acls()):
+        resource = resources.setdefault(acl[:3], DescribeAclsResource(*acl[:3]))
+        resource.acls.append(AclDescription(*acl[3:]))
+    return DescribeAclsResponse(error_message="", resources=list(resources.values()))
+
+
+def create_acls(
+    services: Services, request: CreateAclsRequest, context: RequestContext
+) -> CreateAclsResponse | Pending[CreateAclsResponse]:
+    """CreateAcls: adds ACLs, all that are sound at once."""
+    acls = [_acl_of(one) for one in request.creations]
+    refusal = _find_refusal(services, context)
+    if refusal is None and any(map(_is_for_filters, acls)):
+        refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if refusal is not None:
+        return _created([refusal] * len(acls))
+    problems = [_find_problem(acl) for acl in acls]
+    sound = [acl for acl, problem in zip(acls, problems, strict=True) if problem is None]
+
+    def answer(outcomes: Iterable[KafkaError | None]) -> CreateAclsResponse:
+        of_sound = iter(outcomes)
+        return _created([next(of_sound) if problem is None else problem for problem in problems])
+
+    try:
+        outcomes = services.security.create_acls(sound)
+    except KafkaError as error:
+        return answer([error] * len(sound))
+    return outcomes.map(answer) if isinstance(outcomes, Pending) else answer(outcomes)
+
+
+def _created(outcomes: Iterable[KafkaError | None]) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(*_code_and_message(error, "")) for error in outcomes])
+
+
+def _find_problem(acl: Acl) -> KafkaError | None:
+    """Returns why Kafka's brokers do not pass the ACL on, or None (kafka.server.AclApis)."""
+    if acl.resource_type is ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        message = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+        return KafkaError(ErrorCode.INVALID_REQUEST, message)
+    return None if acl.resource_name else KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
+
+
+def delete_acls(
+    services: Services, request: DeleteAclsRequest, context: RequestContext
+) -> DeleteAclsResponse | Pending[DeleteAclsResponse]:
+    """DeleteAcls: deletes the ACLs that match any of the filters."""
+    filters = [_filter_of(one) for one in request.filters]
+    if (refusal := _find_refusal(services, context)) is not None:
+        return _deleted([refusal] * len(filters))
+    try:
+        outcomes = services.security.delete_acls(filters)
+    except KafkaError as error:
+        return _deleted([error] * len(filters))
+    return outcomes.map(_deleted) if isinstance(outcomes, Pending) else _deleted(outcomes)
+
+
+def _deleted(outcomes: Deletions) -> DeleteAclsResponse:
+    results = []
+    for outcome in outcomes:
+        if isinstance(outcome, KafkaError):
+            results.append(DeleteAclsFilterResult(*_code_and_message(outcome)))
+            continue
+        result = DeleteAclsFilterResult(error_message=None)
+        for acl, error in outcome:
+            code, message = _code_and_message(error)
+            result.matching_acls.append(DeleteAclsMatchingAcl(code, message, *acl))
+        results.append(result)
+    return DeleteAclsResponse(filter_results=results)
+
+
+def _acl_of(asked: AclCreation) -> Acl:
+    acl = Acl(
+        resource_type=ResourceType(asked.resource_type),
+        resource_name=asked.resource_name,
+        pattern_type=PatternType(asked.resource_pattern_type),
+        principal=asked.principal,
+        host=asked.host,
+        operation=AclOperation(asked.operation),
+        permission_type=AclPermissionType(asked.permission_type),
     )
-    return DescribeAclsResponse(0, *_NO_AUTHORIZER)
+    _ensure_known(acl)
+    return acl
 
 
-def create_acls(services: Services, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    for acl in request.creations:
-        _ensure_no_unknowns(acl.resource_type, acl.resource_pattern_type, acl.operation, acl.permission_type)
-    return CreateAclsResponse(results=[AclCreationResult(*_NO_AUTHORIZER)] * len(request.creations))
+def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    wanted = AclFilter(
+        resource_type=ResourceType(asked.resource_type_filter),
+        resource_name=asked.resource_name_filter,
+        pattern_type=PatternType(asked.pattern_type_filter),
+        principal=asked.principal_filter,
+        host=asked.host_filter,
+        operation=AclOperation(asked.operation),
+        permission_type=AclPermissionType(asked.permission_type),
+    )
+    _ensure_known(wanted)
+    return wanted
 
 
-def delete_acls(services: Services, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    for acl in request.filters:
-        _ensure_no_unknowns(acl.resource_type_filter, acl.pattern_type_filter, acl.operation, acl.permission_type)
-    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(*_NO_AUTHORIZER)] * len(request.filters))
-
-
-def _ensure_no_unknowns(*codes: int) -> None:
-    """Raises MalformedMessageError if a resource type, a pattern, an operation or a permission is UNKNOWN."""
-    if _UNKNOWN in codes:
+def _ensure_known(acl: Acl | AclFilter) -> None:
+    """Raises MalformedMessageError if a resource type, a pattern, an operation or a permission is UNKNOWN, or a text is
+    too long.
+    """
+    if 0 in (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type):
         raise MalformedMessageError("an ACL has UNKNOWN elements")
+    _ensure_storable(text for text in (acl.resource_name, acl.principal, acl.host) if text is not None)
+
+
+def _ensure_storable(texts: Iterable[str]) -> None:
+    """Raises MalformedMessageError for a text that Kafka could not read: it would not open the directory again."""
+    for text in texts:
+        if len(text) * 4 > _LONGEST_TEXT and (size := len(text.encode())) > _LONGEST_TEXT:
+            raise MalformedMessageError(f"a text of {size} bytes, expected at most {_LONGEST_TEXT}")
+
+
+def _is_for_filters(acl: Acl) -> bool:
+    """Returns whether it has elements that only filters may have: Kafka's AclBinding can't be made of them."""
+    kind = acl.pattern_type
+    return 1 in (acl.resource_type, kind, acl.operation, acl.permission_type) or kind is PatternType.MATCH
 
 
 def _refuse_description(_request: DescribeClientQuotasRequest, code: ErrorCode) -> DescribeClientQuotasResponse:
@@ -192,6 +359,10 @@ def _refuse_creations(request: CreateAclsRequest, code: ErrorCode) -> CreateAcls
     return CreateAclsResponse(results=[AclCreationResult(code, code.text) for _ in request.creations])
 
 
+def _refuse_users(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
+    return _altered({one.name: KafkaError(code) for one in _alterations_of(request)})
+
+
 def _refuse_deletions(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
     return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(code, code.text) for _ in request.filters])
 
@@ -210,6 +381,12 @@ SERVES = (
         DESCRIBE_USER_SCRAM_CREDENTIALS,
         describe_user_scram_credentials,
         whole(DESCRIBE_THE_CLUSTER, refuse=_refuse_users),
+        needs_quorum=True,
+    ),
+    ServedApi(
+        ALTER_USER_SCRAM_CREDENTIALS,
+        alter_user_scram_credentials,
+        whole(ALTER_CLUSTER, refuse=_refuse_users),
         needs_quorum=True,
     ),
     ServedApi(

@@ -1,0 +1,207 @@
+"""The ACLs and SCRAM credentials of a lone broker: checks a change of them, and writes it to the metadata log.
+
+The checks, their order and their messages are those of Kafka 4.4 (org.apache.kafka.controller.AclControlManager,
+ScramControlManager), and so are the records: one request is one batch, which the log keeps as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.metadata_image import MetadataImage
+from core.cluster.image.metadata_record import MetadataRecord
+from core.cluster.image.security_store import DeletedAcl, ScramAlteration
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import random_uuid
+from core.protocol.schema.metadata_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from core.protocol.schema.quotas_and_users import ScramCredentialDeletion
+from core.security.acl import (
+    ANY_HOST,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+    parse_host_range,
+)
+from core.security.acl_rules import AclRules
+from core.security.sasl.scram import LEAST_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512
+
+MOST_CHANGED_ACLS = 10_000
+"""The most ACLs that one request adds or deletes: MAX_RECORDS_PER_USER_OP of Kafka's QuorumController."""
+
+MOST_ITERATIONS = 16_384
+"""The most iterations of a stored credential: MAX_ITERATIONS of Kafka's ScramControlManager."""
+
+MECHANISMS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
+"""The mechanisms by their numbers in requests and records (org.apache.kafka.clients.admin.ScramMechanism)."""
+
+_FIRST_LEVEL_WITH_SCRAM = 11  # metadata.version 3.5-IV2
+_FIRST_LEVEL_WITH_RANGES = 32  # metadata.version 4.4-IV1, KIP-1276
+
+_TWICE = "A user credential cannot be altered twice in the same request"
+
+
+class SingleNodeSecurity:
+    """A `SecurityStore`; owned by the broker's task."""
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        submit: Callable[[Sequence[MetadataRecord]], None],
+        subscribe: Callable[[Callable[[MetadataDelta], None]], None],
+    ) -> None:
+        """`submit` writes the records as one batch; see `SingleNodeController` for the others."""
+        self._image = image
+        self._submit = submit
+        self._ids: dict[Acl, set[bytes]] = {}
+        """The ids of each ACL's records: one, unless somebody else wrote the log."""
+        self._rules: list[AclRules] = []
+        for id_, record in image.security.acls.items():
+            self._ids.setdefault(acl_of(record), set()).add(id_)
+        subscribe(self._on_delta)
+
+    def _on_delta(self, delta: MetadataDelta) -> None:
+        known = delta.before.security.acls
+        for id_, record in delta.security.acls.changed.items():
+            if (old := known.get(id_)) is not None:
+                self._remove(acl_of(old), id_)
+            if record is not None:
+                self._add(acl_of(record), id_)
+        self._image = delta.apply()
+
+    def _add(self, acl: Acl, id_: bytes) -> None:
+        self._ids.setdefault(acl, set()).add(id_)
+        for rules in self._rules:
+            rules.add(acl)
+
+    def _remove(self, acl: Acl, id_: bytes) -> None:
+        self._ids[acl].discard(id_)
+        if not self._ids[acl]:
+            del self._ids[acl]
+            for rules in self._rules:
+                rules.remove(acl)
+
+    # --- ACLs
+
+    def acls(self) -> Collection[Acl]:
+        return self._ids.keys()
+
+    def feed(self, rules: AclRules) -> None:
+        for acl in self._ids:
+            rules.add(acl)
+        self._rules.append(rules)
+
+    def create_acls(self, acls: Sequence[Acl]) -> Sequence[KafkaError | None]:
+        level = self._image.features.get(METADATA_VERSION_FEATURE, 0)
+        problems = [_find_problem(acl, level) for acl in acls]
+        sound = (acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
+        new = [acl for acl in dict.fromkeys(sound) if acl not in self._ids]
+        if len(new) > MOST_CHANGED_ACLS:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        self._submit([AccessControlEntryRecord(random_uuid(), *acl) for acl in new])
+        return problems
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> Sequence[Sequence[DeletedAcl]]:
+        """All or nothing, and each removed record counts once, however many filters match it."""
+        removed: dict[bytes, None] = {}
+        matches: list[list[DeletedAcl]] = []
+        for one in filters:
+            found = []
+            for acl, ids in self._ids.items():
+                if one.matches(acl):
+                    found.append(DeletedAcl(acl))
+                    removed.update(dict.fromkeys(ids))
+            matches.append(found)
+            if len(removed) > MOST_CHANGED_ACLS:
+                message = f"Cannot remove more than {MOST_CHANGED_ACLS} acls in a single delete operation."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        self._submit([RemoveAccessControlEntryRecord(id_) for id_ in removed])
+        return matches
+
+    # --- SCRAM
+
+    def scram_users(self) -> Mapping[str, Mapping[int, int]]:
+        users: dict[str, dict[int, int]] = {}
+        for (name, mechanism), record in self._image.security.scram_credentials.items():
+            users.setdefault(name, {})[mechanism] = record.iterations
+        return users
+
+    def alter_scram_credentials(self, alterations: Sequence[ScramAlteration]) -> Mapping[str, KafkaError | None]:
+        """A user who is named twice gets an error, also for two mechanisms, as with Kafka."""
+        records: dict[str, MetadataRecord] = {}
+        errors: dict[str, KafkaError | None] = {}
+        for one in alterations:
+            if one.name in errors:
+                continue
+            try:
+                if records.pop(one.name, None) is not None:
+                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
+                records[one.name] = self._record_of(one)
+            except KafkaError as error:
+                errors[one.name] = error
+        self._submit(list(records.values()))
+        return dict.fromkeys(records) | errors
+
+    def _record_of(self, asked: ScramAlteration) -> MetadataRecord:
+        if self._image.features.get(METADATA_VERSION_FEATURE, 0) < _FIRST_LEVEL_WITH_SCRAM:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
+        if not asked.name:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+        mechanism = MECHANISMS.get(asked.mechanism)
+        if mechanism is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        if isinstance(asked, ScramCredentialDeletion):
+            if (asked.name, asked.mechanism) not in self._image.security.scram_credentials:
+                message = "Attempt to delete a user credential that does not exist"
+                raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+            return RemoveUserScramCredentialRecord(asked.name, asked.mechanism)
+        if asked.iterations < LEAST_ITERATIONS:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        if asked.iterations > MOST_ITERATIONS:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        if not (salted := asked.salted_password):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Java makes no key of nothing
+        keys = mechanism.stored_key(salted), mechanism.server_key(salted)
+        return UserScramCredentialRecord(asked.name, asked.mechanism, asked.salt, *keys, asked.iterations)
+
+
+def acl_of(record: AccessControlEntryRecord) -> Acl:
+    """Returns what the record says; the numbers of a later Kafka become UNKNOWN, and match nothing."""
+    return Acl(
+        resource_type=ResourceType(record.resource_type),
+        resource_name=record.resource_name,
+        pattern_type=PatternType(record.pattern_type),
+        principal=record.principal,
+        host=record.host,
+        operation=AclOperation(record.operation),
+        permission_type=AclPermissionType(record.permission_type),
+    )
+
+
+def _find_problem(acl: Acl, level: int) -> KafkaError | None:
+    """Returns why Kafka's controller would refuse the ACL at that level of metadata.version, or None."""
+    if ":" not in acl.principal:
+        reason = "no colon is present separating the principal type from the principal name"
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"Could not parse principal from `{acl.principal}` ({reason})")
+    if not acl.host:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Host pattern cannot be null or empty")
+    if acl.host == ANY_HOST or "/" not in acl.host:
+        return None
+    if level < _FIRST_LEVEL_WITH_RANGES:
+        message = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    try:
+        parse_host_range(acl.host)
+    except ValueError as error:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid CIDR notation '{acl.host}': {error}")
+    return None
