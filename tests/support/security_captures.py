@@ -38,7 +38,7 @@ from tests.support.answers.message_codec import (
     encode_request,
     fields_of_request,
 )
-from tests.support.broker import SteeredNode, add_topic, delete_topic
+from tests.support.broker import SteeredNode, Timers, add_topic, delete_topic
 from tests.support.logs import NOW
 from tests.support.manual_clock import ManualClock
 from tests.support.requests import SERVED_APIS
@@ -138,7 +138,13 @@ class _SecuredNode(SteeredNode):
         super().__init__(directory, BrokerConfig.parse(_SETTINGS), clock=ManualClock(NOW))
 
 
-_SETTINGS = {"node.id": "1", "offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+_SETTINGS = {
+    "node.id": "1",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""Those of the captured broker."""
 
 
 class SecuredBroker:
@@ -150,8 +156,10 @@ class SecuredBroker:
         self.rules = AclRules(acls, super_users=[principal(ADMIN)])
         self.authorizer = Authorizer(self.rules)
         self.node = _SecuredNode(directory, self.authorizer)
+        self._timers = Timers()
+        self.node.runtime.use(schedule=self._timers)
         self._sessions: dict[str, Session] = {}
-        self._captured_ids = _captured_ids()
+        self._captured_ids = captured_ids()
 
     def close(self) -> None:
         self.node.close()
@@ -169,10 +177,17 @@ class SecuredBroker:
         return self.node.dispatcher.handle(memoryview(bytearray(frame)), self.session(user))
 
     def ask(self, user: str, api: str, version: int, fields: Fields) -> Fields:
-        """Returns the answer, in the capture's terms."""
+        """Returns the answer, in the capture's terms; one that waits for longer than a turn, as it is when its time is
+        over.
+        """
         answer = self.send(user, api, version, fields)
         if isinstance(answer, Pending):
-            answer = completed(answer)
+            arrived: list[Any] = []
+            answer.on_value = arrived.append
+            self._timers.fire(within_ms=0)
+            if not arrived:
+                answer.complete_now()
+            (answer,) = arrived
         return self.decode(api, version, answer)
 
     def decode(self, api: str, version: int, pieces: Any) -> Fields:
@@ -218,7 +233,7 @@ def _member_id(user: str) -> str:
 
 
 @cache
-def _captured_ids() -> dict[str, str]:
+def captured_ids() -> dict[str, str]:
     """The names of Kafka's topics by id."""
     found: dict[str, str] = {}
 
@@ -233,16 +248,6 @@ def _captured_ids() -> dict[str, str]:
 
     look([case.answers for case in matrix().values()])
     return found
-
-
-def completed(answer: Pending[Any]) -> Any:
-    """Returns the value of an answer that waits, as if its time were over."""
-    got: list[Any] = []
-    answer.on_value = got.append
-    if not answer.is_over:
-        answer.complete_now()
-    assert got, "the answer still waits"
-    return got[0]
 
 
 def prepare(broker: SecuredBroker) -> None:
@@ -404,10 +409,15 @@ def unexplained(name: str, case: str, found: Iterable[Difference]) -> list[Diffe
     return [each for each in found if not any(row.explains(case, each) for row in rows)]
 
 
-def assert_needed(name: str, found: Mapping[str, list[Difference]]) -> None:
-    """Fails if a row of the capture explains none of the differences, which are by case."""
+def assert_explained(name: str, found: Mapping[str, list[Difference]]) -> None:
+    """Fails if there is a difference, by case, that no row of the capture explains; and if a row about these cases
+    explains none.
+    """
+    lines = [line for case, some in found.items() for line in table(case, unexplained(name, case, some))]
+    assert not lines, "\n".join(lines)
     every = [(case, each) for case, some in found.items() for each in some]
-    needless = [row for row in deviations(name) if not any(row.explains(*each) for each in every)]
+    rows = [row for row in deviations(name) if any(_matches(row.case, case) for case in found)]
+    needless = [row for row in rows if not any(row.explains(*each) for each in every)]
     assert not needless, f"these differ no longer: {needless}"
 
 
