@@ -341,7 +341,7 @@ def _refuse_description(_request: DescribeClientQuotasRequest, code: ErrorCode) 
     return DescribeClientQuotasResponse(error_code=code, error_message=code.text, entries=None)
 
 
-def _refuse_users(
+def _refuse_descriptions(
     request: DescribeUserScramCredentialsRequest, code: ErrorCode
 ) -> DescribeUserScramCredentialsResponse:
     """As Kafka does, the results do not name the users."""
@@ -380,7 +380,7 @@ SERVES = (
     ServedApi(
         DESCRIBE_USER_SCRAM_CREDENTIALS,
         describe_user_scram_credentials,
-        whole(DESCRIBE_THE_CLUSTER, refuse=_refuse_users),
+        whole(DESCRIBE_THE_CLUSTER, refuse=_refuse_descriptions),
         needs_quorum=True,
     ),
     ServedApi(
