@@ -139,15 +139,8 @@ def _describe_consumers(services: Services, group_id: str, context: RequestConte
     if context.session.authorizer is not None and not all(
         context.may(DESCRIBE_TOPIC, name, is_asked=False) for name in _topics_of(described)
     ):
-        return DescribedConsumerGroup(
-            DESCRIBE_TOPIC.refusal,
-            "The described group uses topics that the client is not authorized to describe.",
-            group_id,
-            group_state=described.group_state,
-            group_epoch=described.group_epoch,
-            assignment_epoch=described.assignment_epoch,
-            assignor_name=described.assignor_name,
-        )
+        why = "The described group uses topics that the client is not authorized to describe."
+        return DescribedConsumerGroup(DESCRIBE_TOPIC.refusal, why, group_id)
     return described
 
 
