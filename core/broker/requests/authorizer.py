@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
+from time import monotonic  # noqa: TID251  how many lines a second has
 
 from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.metadata_delta import MetadataDelta
@@ -18,7 +19,12 @@ from core.security.principal import Principal
 
 _log = logging.getLogger("plog.authorizer")
 
-_MOST_REMEMBERED = 10_000
+_MOST_REMEMBERED = 20_000
+_LONGEST_REMEMBERED = 255
+"""The most decisions of an asker that are remembered, and the longest name: a client chooses both."""
+
+_MOST_LINES_A_SECOND = 5000
+"""The most lines of the audit log: one request can name millions of topics."""
 
 
 class Asker:
@@ -40,6 +46,7 @@ class Authorizer:
         """The requests for a resource that were allowed, since the start."""
         self.denied = 0
         """Those that were denied."""
+        self._second = self._lines = 0
 
     @property
     def says_all(self) -> bool:
@@ -56,12 +63,23 @@ class Authorizer:
         decision = self.decide(asker, right, name)
         if decision.is_allowed:
             self.allowed += 1
-            if self.says_all:
+            if self.says_all and self._has_room():
                 _say(logging.DEBUG, asker, right, name, decision, request=request, count=count)
         elif is_asked:
             self.denied += 1
-            _say(logging.INFO, asker, right, name, decision, request=request, count=count)
+            if self._has_room():
+                _say(logging.INFO, asker, right, name, decision, request=request, count=count)
         return decision.is_allowed
+
+    def _has_room(self) -> bool:
+        """Returns whether the audit log takes one more line in this second; tells afterwards how many are missing."""
+        second = int(monotonic())
+        if second != self._second:
+            if self._lines > _MOST_LINES_A_SECOND:
+                _log.warning("%d decisions of one second are left out here", self._lines - _MOST_LINES_A_SECOND)
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines <= _MOST_LINES_A_SECOND
 
     def authorize_somewhere(self, asker: Asker, right: Right) -> bool:
         """Returns whether the asker has the right on any resource of the type (authorizeByResourceType of Kafka). The
@@ -90,7 +108,8 @@ class Authorizer:
         known = asker.decisions.get((right, name))
         if known is None:
             known = self.rules.decide(asker.principal, asker.client_host, *right, name)
-            asker.decisions[right, name] = known
+            if len(name) <= _LONGEST_REMEMBERED:
+                asker.decisions[right, name] = known
         return known
 
 

@@ -111,11 +111,11 @@ class RequestDispatcher:
         if session is None:
             session = self._local
         is_logging = is_logging_requests()
-        memory: ProduceFastPath | None = session.produce_memory
-        if memory is None:
-            memory = session.produce_memory = ProduceFastPath(self._services, session)
         may_be_usual = frame[:2] == _PRODUCE_KEY and len(frame) <= LARGE_BYTES
         authorizer = session.authorizer
+        memory: ProduceFastPath | None = session.produce_memory
+        if memory is None:
+            memory = session.produce_memory = ProduceFastPath(self._services, authorizer)
         if authorizer is not None and authorizer.says_all:
             may_be_usual = False
         if may_be_usual and (found := memory.find(frame)) is not None:
@@ -152,7 +152,7 @@ class RequestDispatcher:
         context = RequestContext(version, header.client_id, session, _SERVED[key].api.name)
         encode: Callable[[Any], list[Piece]] = partial(_encode_if_any, endpoint, correlation_id)
         if memory is not None:
-            memory.learn(frame, header, request, endpoint)
+            memory.learn(frame, header, request, endpoint, session)
         if not self._services.controller.is_informed and not _SERVED[key].is_between_brokers:
             encode = partial(_encode_if_sure, encode)
         if is_observed:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from core.broker.coordinators.transaction_guard import COORDINATOR_IS_AWAY, ClientCapability, ask_elsewhere, refusals
 from core.broker.observe.request_metrics import RequestMetrics
 from core.broker.partitions.buffer_copy import is_large, keep_records
+from core.broker.requests.authorizer import Authorizer
 from core.broker.requests.client_session import Session
 from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, when_committed
 from core.broker.requests.leader_hints import LeaderHints, find_leader_hint
@@ -138,10 +139,10 @@ class RememberedRequest(NamedTuple):
 class ProduceFastPath:
     """The memory of one session; owned by the broker's task."""
 
-    def __init__(self, services: Services, session: Session) -> None:
+    def __init__(self, services: Services, authorizer: Authorizer | None) -> None:
+        """`authorizer` is the session's."""
         self._services = services
-        self._session = session
-        self._rules = None if session.authorizer is None else session.authorizer.rules
+        self._rules = None if authorizer is None else authorizer.rules
         self._known: dict[bytes, RememberedRequest] = {}
         self._lengths: list[int] = []
         """The positions of the batch's size in requests: one for each length of client id and topic name."""
@@ -168,9 +169,16 @@ class ProduceFastPath:
         return (known, frame[start:end]) if frame[end:] == _TAGS and size > 1 else None
 
     def learn(
-        self, frame: memoryview, header: RequestHeader, request: ProduceRequest, endpoint: Endpoint[Any, Any]
+        self,
+        frame: memoryview,
+        header: RequestHeader,
+        request: ProduceRequest,
+        endpoint: Endpoint[Any, Any],
+        session: Session,
     ) -> None:
-        """Remembers a decoded request, so that the next one of its kind is found by its bytes."""
+        """Remembers a decoded request, so that the next one of its kind is found by its bytes, if the session may write
+        to its topic.
+        """
         version = header.request_api_version
         topics = request.topic_data
         if (
@@ -187,7 +195,7 @@ class ProduceFastPath:
         (data,) = topic_data.partition_data
         name = find_topic_name(self._services.image, topic_data, version) or ""
         partition = self._services.replicas.partitions.get(TopicPartition(name, data.index))
-        if not self._session.has(WRITE_TOPIC, name):
+        if not session.has(WRITE_TOPIC, name):
             return
         if partition is None or name in INTERNAL_TOPICS or not isinstance(data.records, memoryview):
             return
