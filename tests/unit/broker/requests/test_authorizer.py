@@ -9,6 +9,7 @@ import pytest
 
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.requests import authorizer
 from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.topic_partition import random_uuid
 from core.protocol.frame import decode_response, encode_request
@@ -140,3 +141,39 @@ async def test_a_listener_of_a_test_names_the_client(tmp_path: Path) -> None:
             writer.close()
             codes.append(decode_response(LIST_PARTITION_REASSIGNMENTS, 0, memoryview(answer))[1].error_code)
     assert codes == [0, 31]
+
+
+def test_what_is_decided_is_remembered_up_to_a_bound(tmp_path: Path) -> None:
+    """A client chooses the names, and how many there are."""
+    session = open_session(open_secured_broker(tmp_path, ALICE_READS), "User:alice")
+    for number in range(25_000):
+        session.has(DESCRIBE_TOPIC, f"topic-{number}")
+    assert len(session.decisions) <= 20_000
+    session.decisions.clear()
+    session.has(DESCRIBE_TOPIC, "t" * 30_000)
+    assert not session.decisions
+    assert session.has(DESCRIBE_TOPIC, "t")
+
+
+def test_the_audit_log_has_a_bound_a_second_and_says_what_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(authorizer, "monotonic", lambda: now[0])
+    broker = open_secured_broker(tmp_path)
+    session = open_session(broker, "User:alice")
+    with caplog.at_level("INFO", "plog.authorizer"):
+        for _ in range(6000):
+            session.may(DESCRIBE_TOPIC, "a\nb", "Metadata")
+        assert len(caplog.records) == 5000
+        now[0] += 1
+        session.may(DESCRIBE_TOPIC, "t", "Metadata")
+    assert broker.authorizer is not None
+    assert broker.authorizer.denied == 6001
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts[-2:] == [
+        "1000 decisions of one second are left out here",
+        "Principal = User:alice is Denied operation = DESCRIBE from host =  on resource = Topic:LITERAL:t for request = "
+        "Metadata with resourceRefCount = 1 based on rule DefaultDeny",
+    ]
+    assert "on resource = Topic:LITERAL:a\\nb for" in texts[0]
