@@ -371,6 +371,8 @@ def delete_records(
                 result.error_code = error.code
         topics.append(DeleteRecordsTopicResult(topic.name, partitions))
     response = DeleteRecordsResponse(topics=topics)
+    if not deleted:
+        return response
     try:
         services.log_manager.checkpoints.write_log_starts()  # at once: a crash must not bring records back
     except OSError as error:
