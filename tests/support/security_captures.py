@@ -251,7 +251,7 @@ def captured_ids() -> dict[str, str]:
 
 
 def prepare(broker: SecuredBroker) -> None:
-    """Makes the topics, the group and the transaction that the requests of the matrix name."""
+    """Makes the topics, the group, the transaction and the user that the requests of the matrix name."""
     for name, partitions in (("t", 2), ("secret", 2), ("auto.admin", 1), (_SHARE_STATE, 50)):
         add_topic(broker.node, name, partitions)
     for user in users():
@@ -268,6 +268,8 @@ def prepare(broker: SecuredBroker) -> None:
         broker.ask(user, heartbeat.api, heartbeat.version, {**heartbeat.request, "MemberEpoch": -1})
     for _ in range(5):  # the epoch of the captured requests is 4
         broker.ask(ADMIN, "InitProducerId", 5, init)
+    credential = {"Name": "scramboot", "Mechanism": 1, "Iterations": 4096, "Salt": "01", "SaltedPassword": "02"}
+    broker.ask(ADMIN, "AlterUserScramCredentials", 0, {"Deletions": [], "Upsertions": [credential]})
     produce = matrix()["Produce 12, there, by name"]
     broker.ask(ADMIN, produce.api, produce.version, produce.request)
 

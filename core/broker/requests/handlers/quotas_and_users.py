@@ -359,7 +359,9 @@ def _refuse_creations(request: CreateAclsRequest, code: ErrorCode) -> CreateAcls
     return CreateAclsResponse(results=[AclCreationResult(code, code.text) for _ in request.creations])
 
 
-def _refuse_users(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
+def _refuse_alterations(
+    request: AlterUserScramCredentialsRequest, code: ErrorCode
+) -> AlterUserScramCredentialsResponse:
     return _altered({one.name: KafkaError(code) for one in _alterations_of(request)})
 
 
@@ -386,7 +388,7 @@ SERVES = (
     ServedApi(
         ALTER_USER_SCRAM_CREDENTIALS,
         alter_user_scram_credentials,
-        whole(ALTER_CLUSTER, refuse=_refuse_users),
+        whole(ALTER_CLUSTER, refuse=_refuse_alterations),
         needs_quorum=True,
     ),
     ServedApi(
