@@ -117,6 +117,9 @@ def parse_host_range(host: str) -> IPv4Network | IPv6Network:
     return (IPv6Network if ":" in host else IPv4Network)(host, strict=False)
 
 
+Codes = tuple[ResourceType, PatternType, AclOperation, AclPermissionType]
+
+
 class Acl(NamedTuple):
     """One entry: AclBinding of Kafka. `principal` is a text such as `User:alice`, as it is stored."""
 
@@ -127,6 +130,11 @@ class Acl(NamedTuple):
     host: str
     operation: AclOperation
     permission_type: AclPermissionType
+
+    @property
+    def codes(self) -> Codes:
+        """The parts that are no texts, in the order of Kafka's checks."""
+        return self.resource_type, self.pattern_type, self.operation, self.permission_type
 
     def applies_to(self, resource_type: ResourceType, name: str) -> bool:
         """Returns whether it is about that resource."""
@@ -147,6 +155,11 @@ class AclFilter(NamedTuple):
     host: str | None = None
     operation: AclOperation = AclOperation.ANY
     permission_type: AclPermissionType = AclPermissionType.ANY
+
+    @property
+    def codes(self) -> Codes:
+        """See `Acl.codes`."""
+        return self.resource_type, self.pattern_type, self.operation, self.permission_type
 
     def matches(self, acl: Acl) -> bool:
         """Returns whether the ACL is one of those (ResourcePatternFilter and AccessControlEntryFilter of Kafka)."""

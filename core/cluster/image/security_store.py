@@ -39,8 +39,9 @@ class SecurityStore(Protocol):
 
     def create_acls(self, acls: Sequence[Acl]) -> Sequence[KafkaError | None] | Pending[Sequence[KafkaError | None]]:
         """Adds the ACLs, and returns the outcome of each: None for success, also if there is such an ACL already. The
-        caller has checked what Kafka's brokers check before their controller sees the request: no element is UNKNOWN,
-        ANY or MATCH, no name of a resource is empty, and a cluster has its one name.
+        caller has checked what Kafka's brokers check before their controller sees the request: no element is ANY or
+        MATCH, no name of a resource is empty, and a cluster has its one name. UNKNOWN elements were numbers of a later
+        Kafka.
         """
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> Deletions | Pending[Deletions]:

@@ -111,11 +111,16 @@ class SingleNodeSecurity:
         self._submit([AccessControlEntryRecord(random_uuid(), *acl) for acl in new])
         return problems
 
-    def delete_acls(self, filters: Sequence[AclFilter]) -> Sequence[Sequence[DeletedAcl]]:
+    def delete_acls(self, filters: Sequence[AclFilter]) -> Sequence[Sequence[DeletedAcl] | KafkaError]:
         """All or nothing, and each removed record counts once, however many filters match it."""
         removed: dict[bytes, None] = {}
-        matches: list[list[DeletedAcl]] = []
+        matches: list[Sequence[DeletedAcl] | KafkaError] = []
         for one in filters:
+            if not all(one.codes):
+                is_of_resource = not (one.resource_type and one.pattern_type)
+                what = "patternFilter" if is_of_resource else "entryFilter"
+                matches.append(KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown {what}."))
+                continue
             found = []
             for acl, ids in self._ids.items():
                 if one.matches(acl):
@@ -190,6 +195,9 @@ def acl_of(record: AccessControlEntryRecord) -> Acl:
 
 def _find_problem(acl: Acl, level: int) -> KafkaError | None:
     """Returns why Kafka's controller would refuse the ACL at that level of metadata.version, or None."""
+    for what, value in zip(("resourceType", "patternType", "operation", "permissionType"), acl.codes, strict=True):
+        if not value:
+            return KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid {what} {value.name}")
     if ":" not in acl.principal:
         reason = "no colon is present separating the principal type from the principal name"
         return KafkaError(ErrorCode.INVALID_REQUEST, f"Could not parse principal from `{acl.principal}` ({reason})")

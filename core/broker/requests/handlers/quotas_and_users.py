@@ -288,7 +288,9 @@ def _deleted(outcomes: Deletions) -> DeleteAclsResponse:
 
 
 def _acl_of(asked: AclCreation) -> Acl:
-    acl = Acl(
+    _ensure_known(asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
+    _ensure_storable((asked.resource_name, asked.principal, asked.host))
+    return Acl(
         resource_type=ResourceType(asked.resource_type),
         resource_name=asked.resource_name,
         pattern_type=PatternType(asked.resource_pattern_type),
@@ -297,12 +299,11 @@ def _acl_of(asked: AclCreation) -> Acl:
         operation=AclOperation(asked.operation),
         permission_type=AclPermissionType(asked.permission_type),
     )
-    _ensure_known(acl)
-    return acl
 
 
 def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    wanted = AclFilter(
+    _ensure_known(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+    return AclFilter(
         resource_type=ResourceType(asked.resource_type_filter),
         resource_name=asked.resource_name_filter,
         pattern_type=PatternType(asked.pattern_type_filter),
@@ -311,17 +312,14 @@ def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
         operation=AclOperation(asked.operation),
         permission_type=AclPermissionType(asked.permission_type),
     )
-    _ensure_known(wanted)
-    return wanted
 
 
-def _ensure_known(acl: Acl | AclFilter) -> None:
-    """Raises MalformedMessageError if a resource type, a pattern, an operation or a permission is UNKNOWN, or a text is
-    too long.
+def _ensure_known(*codes: int) -> None:
+    """Raises MalformedMessageError if a resource type, a pattern, an operation or a permission is UNKNOWN by its own
+    number. That of a later Kafka is left to the store.
     """
-    if 0 in (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type):
+    if 0 in codes:
         raise MalformedMessageError("an ACL has UNKNOWN elements")
-    _ensure_storable(text for text in (acl.resource_name, acl.principal, acl.host) if text is not None)
 
 
 def _ensure_storable(texts: Iterable[str]) -> None:
