@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tests.support.answers.asked_broker import AskedBroker
 from tests.support.answers.message_codec import Fields, versions_of
 from tests.support.answers.scenarios.registry import scenario
@@ -157,6 +159,49 @@ def quotas_and_users(broker: AskedBroker) -> None:
     for controller_id in (broker.id, -1, 99):
         name = "itself" if controller_id == broker.id else f"{controller_id}"
         broker.ask(f"controller {name}", "UnregisterController", ControllerId=controller_id)
+
+
+@scenario
+def scram_users(broker: AskedBroker) -> None:
+    """All that are made are deleted."""
+    name, odd = "sue", "sue=,\0\u20ac"
+    key: Fields = {"Mechanism": 1, "Salt": b"s" * 16, "SaltedPassword": b"p" * 32, "Iterations": 4096}
+
+    def alter(step: str, upserted: Iterable[Fields] = (), deleted: Iterable[tuple[str, int]] = ()) -> None:
+        deletions = [{"Name": user, "Mechanism": mechanism} for user, mechanism in deleted]
+        upsertions = [{"Name": name, **key, **changes} for changes in upserted]
+        broker.ask(step, "AlterUserScramCredentials", Deletions=deletions, Upsertions=upsertions)
+
+    def show(step: str, *names: str) -> None:
+        broker.ask(step, "DescribeUserScramCredentials", Users=[{"Name": each} for each in names])
+
+    alter("nobody")
+    alter("the first", [{}])
+    alter("the other mechanism, and another user", [{"Mechanism": 2, "Iterations": 16384}, {"Name": odd}])
+    show("all that there are", name, odd, "")
+    for step, changes in {
+        "mechanism 0": {"Mechanism": 0},
+        "mechanism 3": {"Mechanism": 3},
+        "a mechanism and no name": {"Mechanism": 3, "Name": ""},
+        "no name, few iterations": {"Name": "", "Iterations": 1},
+        "few iterations": {"Iterations": 4095},
+        "many iterations": {"Iterations": 16385},
+        "no salt": {"Name": name + "2", "Salt": b""},
+        "no salted password": {"Name": name + "3", "SaltedPassword": b""},
+        "a short salted password": {"Name": name + "3", "SaltedPassword": b"p"},
+    }.items():
+        alter(step, [changes])
+    alter("twice, and another", [{}, {}, {"Name": name + "4"}])
+    alter("with two mechanisms", [{}, {"Mechanism": 2}])
+    alter("one too weak, and again", [{"Iterations": 1}, {}])
+    alter("deleted and set", [{}], [(name, 1)])
+    alter("deleted twice", deleted=[(name, 1), (name, 2)])
+    alter("deleted three times", deleted=[(name, 1), (name, 2), (name, 1)])
+    alter("deleted of another mechanism", deleted=[(name + "2", 2), (name + "2", 9), ("", 1)])
+    show("what is left", name, *(f"{name}{number}" for number in range(2, 5)))
+    alter("all deleted", deleted=[(name, 1), (odd, 1), (name + "2", 1), (name + "3", 1), (name + "4", 1)])
+    alter("the other mechanism deleted", deleted=[(name, 2)])
+    show("what is gone", name, odd)
 
 
 @scenario
