@@ -405,12 +405,6 @@ def parse_node_id(name: str, path: str) -> int:
     return int(name)
 
 
-def change_number(name: str) -> int:
-    """The sequence number of `config_change_0000000012`; -1 for any other node."""
-    found = re.fullmatch(r"config_change_(\d{10,})", name)
-    return int(found[1]) if found else -1
-
-
 class Acl(NamedTuple):
     """The rights of an identity: `permissions` is the sum of read 1, write 2, create 4, delete 8, admin 16."""
 

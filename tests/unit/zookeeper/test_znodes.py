@@ -134,11 +134,6 @@ def test_entities_that_there_are_not(path: str) -> None:
         parse_entity_path(path, "/config/changes/config_change_0000000001")
 
 
-def test_changes_have_numbers() -> None:
-    assert znodes.change_number("config_change_0000000012") == 12
-    assert znodes.change_number("something") == -1
-
-
 # --- rights
 
 
