@@ -1,126 +1,323 @@
-"""Counts the ACLs and delegation tokens that a cluster keeps in ZooKeeper, and notices when the first of them appears.
+"""The ACLs that a cluster keeps in ZooKeeper, as rules that are always up to date, and how they are changed.
 
-    /kafka-acl/TYPE/NAME                     {"version":1,"acls":[{..},..]}, of the resource of just that name
-    /kafka-acl-extended/PATTERN/TYPE/NAME    the same, of the resources whose names fit the pattern (prefixed)
+    /kafka-acl/TYPE/NAME                     the ACLs of the resource of just that name
+    /kafka-acl-extended/prefixed/TYPE/NAME   those of all resources whose names begin so
+    /kafka-acl-changes/acl_changes_SEQ       a notice of a change: TOPIC:NAME
+    /kafka-acl-extended-changes/acl_changes_SEQ
+                                             {"version":1,"resourceType":"TOPIC","name":NAME,"patternType":"PREFIXED"}
     /delegation_token/tokens/ID              a delegation token
 
-Kafka's authorizer creates the folders, and deletes a resource's node with the last of its ACLs. Kafka 3.9 refuses a
-name with a slash; deeper nodes are counted all the same. A node that can't be read may hold an ACL, and counts as one.
+TYPE is Topic, Group, Cluster, TransactionalId, DelegationToken or User. A resource's node, which goes with the last of
+its ACLs:
 
-Source: kafka.zk.LiteralAclStore, kafka.zk.ExtendedAclStore, kafka.zk.DelegationTokensZNode of Kafka 3.9.
+    {"version":1,"acls":[{"principal":"User:a","permissionType":"Allow","operation":"Read","host":"*"},..]}
+
+Kafka refuses a name with a slash, and reads no deeper nodes; nor are they read here. A node that can't be read may hold
+an ACL that denies: nobody but super users may use its resources then.
+
+Kafka's brokers hear of a change by its notice alone. Here new and deleted nodes are noticed without one, too: a tool
+or a restored backup may have written them.
+
+Source: kafka.zk.LiteralAclStore, kafka.zk.ExtendedAclStore, kafka.security.authorizer.AclEntry, AclAuthorizer and
+kafka.zk.DelegationTokensZNode of Kafka 3.9.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from core.common.errors import MalformedMessageError
-from core.zookeeper.znodes import Fields
-from core.zookeeper.zookeeper_session import ZooKeeperSession
-from core.zookeeper.zookeeper_transaction import Node, Refusal, ZooKeeperError
+from msgspec import json
+
+from core.common.clock import Clock
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError, UsageError
+from core.security.acl import ANY_HOST, Acl, AclOperation, AclPermissionType, PatternType, ResourceType
+from core.security.acl_rules import AclRules
+from core.security.principal import ANY_USER, Principal
+from core.zookeeper.change_notices import ChangeNotices
+from core.zookeeper.znodes import Fields, read_object, read_text
+from core.zookeeper.zookeeper_session import Watch, ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Create, Delete, Node, Operation, Refusal, SetData, ZooKeeperError
 
 _log = logging.getLogger("plog.zookeeper")
 
-_ACLS = ("/kafka-acl", "/kafka-acl-extended")
+T = TypeVar("T")
+
+_FOLDERS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
+_NOTICES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
 _TOKENS = "/delegation_token/tokens"
+_READ_AT_ONCE = 500
+_MOST_BYTES = 900_000
+"""The limit for a node. ZooKeeper drops clients that send a megabyte at once (jute.maxbuffer)."""
+_CONFLICTS = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE)
+_RETRIES = 10
+_BACKOFF_S = (0.1, 0.15)
+"""The shortest and the longest wait before a change is tried again, as AclAuthorizer's."""
+
+
+def words(name: str) -> str:
+    """CLUSTER_ACTION becomes ClusterAction, as Kafka's tools and nodes have it."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+_TYPES = {words(one.name): one for one in ResourceType if one > ResourceType.ANY}
+_OPERATIONS = {words(one.name): one for one in AclOperation if one > AclOperation.ANY}
+_PERMISSIONS = {words(one.name): one for one in AclPermissionType if one > AclPermissionType.ANY}
+
+
+class ResourcePattern(NamedTuple):
+    """What the ACLs of one node are about."""
+
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType
+
+    @property
+    def path(self) -> str:
+        return f"{_FOLDERS[self.pattern_type]}/{words(self.resource_type.name)}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{words(self.resource_type.name)}:{self.pattern_type.name}:{self.name}"
+
+    @property
+    def deny_all(self) -> Acl:
+        """The ACL by which nobody but super users has a right."""
+        return Acl(*self, str(ANY_USER), ANY_HOST, AclOperation.ALL, AclPermissionType.DENY)
+
+    @property
+    def notice(self) -> Create:
+        kind, pattern_type = self.resource_type.name, self.pattern_type
+        data = f"{kind}:{self.name}".encode()
+        if pattern_type is not PatternType.LITERAL:
+            data = json.encode(
+                {"version": 1, "resourceType": kind, "name": self.name, "patternType": pattern_type.name}
+            )
+        return Create(f"{_NOTICES[pattern_type]}/acl_changes_", data, is_sequential=True)
 
 
 class StoredAcls:
     """Owned by the loop's thread."""
 
-    def __init__(self, session: ZooKeeperSession, on_found: Callable[[], None]) -> None:
-        """`on_found` is called in the loop when there are some after there were none."""
-        self.acls = 0
+    def __init__(
+        self, session: ZooKeeperSession, rules: AclRules, on_change: Callable[[], None], *, clock: Clock
+    ) -> None:
+        """Puts the cluster's ACLs into the `rules`; calls `on_change` in the loop when ACLs or tokens have changed."""
+        self.rules = rules
         self.tokens = 0
+        """The number of delegation tokens."""
         self.has_folders = False
-        """Whether an authorizer of Kafka's has ever run here."""
+        """Whether an authorizer has ever run here."""
         self._session = session
-        self._on_found = on_found
-        self._followed: set[str] = set()
-        self._waiting: list[str] = []
-        self._is_stale = False
-        self._task: asyncio.Task[None] | None = None
+        self._on_change = on_change
+        self._known: dict[ResourcePattern, frozenset[Acl]] = {}
+        self._notices = [
+            ChangeNotices(session, folder, partial(self._apply, pattern_type), clock=clock)
+            for pattern_type, folder in _NOTICES.items()
+        ]
+        self._watches: list[Watch] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Counts ACLs, and goes on looking until there are some. Raises ZooKeeperError if it may not read them."""
-        await self._count()
-        if not self._has_some:
-            self._waiting = [*_ACLS, _TOKENS]
-            self._followed.update(self._waiting)
-            await self._look()
+        """Reads all ACLs, and watches for changes. Raises ZooKeeperError if it may not read them."""
+        for notices in self._notices:  # first: a change while all are read is announced
+            await notices.start()
+        for pattern_type, folder in _FOLDERS.items():
+            for kind, resource_type in _TYPES.items():
+                on_names = partial(self._on_names, pattern_type, resource_type)
+                self._watches.append(await self._session.watch_children(f"{folder}/{kind}", on_names))
+        self._watches.append(await self._session.watch_children(_TOKENS, self._on_tokens))
+        await asyncio.gather(*self._tasks)
+
+    async def make_folders(self) -> None:
+        """Creates what Kafka's authorizer creates when it starts."""
+        kinds = [f"{folder}/{kind}" for folder in _FOLDERS.values() for kind in _TYPES]
+        await self._session.ensure_paths([*kinds, *_NOTICES.values()])
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for watch in self._watches:
+            watch.cancel()
+        for notices in self._notices:
+            notices.stop()
+        for task in self._tasks:
+            task.cancel()
 
-    @property
-    def _has_some(self) -> bool:
-        return bool(self.acls or self.tokens)
+    # --- reading
 
-    async def _count(self) -> None:
-        acls = 0
-        below = [path for path in _ACLS if await self._session.children(path) is not None]
-        self.has_folders = bool(below)
-        while below:
-            path = below.pop()
-            found = [f"{path}/{name}" for name in await self._session.children(path) or ()]
-            nodes = await self._session.read_many(found)
-            acls += sum(_count_acls(node, one) for node, one in zip(nodes, found, strict=True))
-            below += found
-        self.tokens = len(await self._session.children(_TOKENS) or ())
-        self.acls = acls
+    def _on_names(self, pattern_type: PatternType, resource_type: ResourceType, names: list[str] | None) -> None:
+        self.has_folders |= names is not None
+        found = {ResourcePattern(resource_type, name, pattern_type) for name in names or ()}
+        known = {one for one in self._known if (one.pattern_type, one.resource_type) == (pattern_type, resource_type)}
+        if changed := found ^ known:
+            self._begin(self._read(changed))
 
-    async def _look(self) -> None:
-        """Watches the existing nodes, one by one: as long as there are no rules, these are only folders."""
-        while not self._has_some and (self._waiting or self._is_stale):
-            if self._is_stale:
-                self._is_stale = False
-                await self._count()
-            else:
-                path = self._waiting.pop()
-                await self._session.watch_data(path, partial(self._on_data, path))
-                await self._session.watch_children(path, partial(self._on_children, path))
-        if self._has_some:
-            self._on_found()
+    def _on_tokens(self, names: list[str] | None) -> None:
+        self.tokens = len(names or ())
+        self._on_change()
 
-    def _on_data(self, path: str, node: Node | None) -> None:
-        if path.startswith(f"{_TOKENS}/") or (path.startswith(_ACLS) and _count_acls(node, path)):
-            self._is_stale = True
-            self._look_soon()
+    async def _apply(self, pattern_type: PatternType, notices: Mapping[str, Node] | None) -> None:
+        """Reads what the notices name; everything if there are none, or one that can't be read."""
+        try:
+            named = {_decode_notice(pattern_type, node.data, path) for path, node in (notices or {}).items()}
+        except MalformedMessageError as error:
+            _log.error("a change of ACLs is unknown, and all are read again: %s", error)
+            notices = None
+        known = {one for one in self._known if one.pattern_type is pattern_type}
+        await self._read(known if notices is None else named)
 
-    def _on_children(self, path: str, names: list[str] | None) -> None:
-        new = [below for name in names or () if (below := f"{path}/{name}") not in self._followed]
-        self._followed.update(new)
-        self._waiting += new
-        self._look_soon()
+    async def _read(self, resources: Collection[ResourcePattern]) -> None:
+        """Reads nodes, and takes their ACLs in the turn in which the answer comes: so a later read counts, of several
+        at a time.
+        """
+        wanted = list(resources)
+        for start in range(0, len(wanted), _READ_AT_ONCE):
+            some = wanted[start : start + _READ_AT_ONCE]
+            try:
+                nodes = await self._session.read_many([one.path for one in some])
+            except ZooKeeperError as error:
+                if error.refusal not in (Refusal.NO_AUTH, Refusal.OTHER):
+                    raise
+                if len(some) > 1:
+                    await asyncio.gather(*(self._read([one]) for one in some))
+                else:
+                    self._lock(some[0], error)
+                continue
+            for resource, node in zip(some, nodes, strict=True):
+                self._take(resource, node)
+        self._on_change()
 
-    def _look_soon(self) -> None:
-        is_due = not self._has_some and (self._waiting or self._is_stale)
-        if is_due and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._look())
-            self._task.add_done_callback(_say_failure)
+    def _take(self, resource: ResourcePattern, node: Node | None) -> None:
+        try:
+            self._put(resource, _decode_acls(resource, node))
+        except MalformedMessageError as error:
+            self._lock(resource, error)
+
+    def _lock(self, resource: ResourcePattern, error: Exception) -> None:
+        _log.error("the ACLs of %s can't be read, so nobody but super users may use it: %s", resource, error)
+        self._put(resource, frozenset([resource.deny_all]))
+
+    def _put(self, resource: ResourcePattern, acls: frozenset[Acl]) -> None:
+        before = self._known.pop(resource, frozenset())
+        for acl in before - acls:
+            self.rules.remove(acl)
+        for acl in acls - before:
+            self.rules.add(acl)
+        if acls:
+            self._known[resource] = acls
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not (isinstance(error, ZooKeeperError) and error.refusal is Refusal.CLOSED):
+            _log.error("the cluster's ACLs can't be read: %s", error)
+
+    # --- changing
+
+    async def change(self, resource: ResourcePattern, edit: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
+        """Changes the ACLs of a resource to what `edit` makes of them, and has the rules obey it; `edit` is called
+        again if somebody else has changed them meanwhile. Raises KafkaError and ZooKeeperError, MalformedMessageError
+        if the node can't be read.
+        """
+        for tries_left in reversed(range(_RETRIES + 1)):
+            node = await self._session.read(resource.path)
+            before = _decode_acls(resource, node)
+            after = edit(before)
+            if after == before:
+                break
+            try:
+                await self._session.commit([_write(resource, node, after), resource.notice])
+                break
+            except ZooKeeperError as error:
+                if not (tries_left and (error.is_lost or error.refusal in _CONFLICTS)):
+                    raise
+                if error.refusal is Refusal.NO_NODE:
+                    await self.make_folders()
+            await asyncio.sleep(random.uniform(*_BACKOFF_S))  # noqa: S311 - nobody is to be kept from guessing it
+        await self._read([resource])
 
 
-def _count_acls(node: Node | None, path: str) -> int:
+def _write(resource: ResourcePattern, node: Node | None, acls: Collection[Acl]) -> Operation:
+    if not acls:
+        assert node is not None
+        return Delete(resource.path, node.stat.version)
+    data = encode_acls(acls)
+    if len(data) > _MOST_BYTES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {_MOST_BYTES} bytes of ACLs of {resource}")
+    return Create(resource.path, data) if node is None else SetData(resource.path, data, node.stat.version)
+
+
+# --- formats
+
+
+def encode_acls(acls: Iterable[Acl]) -> bytes:
+    entries = [
+        {
+            "principal": acl.principal,
+            "permissionType": words(acl.permission_type.name),
+            "operation": words(acl.operation.name),
+            "host": acl.host,
+        }
+        for acl in sorted(acls)
+    ]
+    return json.encode({"version": 1, "acls": entries})
+
+
+def _decode_acls(resource: ResourcePattern, node: Node | None) -> frozenset[Acl]:
     if node is None or not node.data:
-        return 0
-    try:
-        return len(Fields.of(node.data, path).get("acls", _read_list))
-    except MalformedMessageError:
-        return 1
+        return frozenset()
+    path = resource.path
+    fields = Fields.of(node.data, path)
+    fields.ensure_version(1)
+    entries = (Fields(one, path, f"acls[{number}].") for number, one in enumerate(fields.get("acls", _read_objects)))
+    return frozenset(
+        Acl(
+            *resource,
+            one.get("principal", _read_principal),
+            one.get("host", read_text),
+            one.get("operation", partial(_read_word, _OPERATIONS)),
+            one.get("permissionType", partial(_read_word, _PERMISSIONS)),
+        )
+        for one in entries
+    )
 
 
-def _read_list(value: Any) -> list[Any]:
+def _decode_notice(pattern_type: PatternType, data: bytes, path: str) -> ResourcePattern:
+    if pattern_type is PatternType.LITERAL:
+        kind, _, name = data.decode(errors="replace").partition(":")
+        fields = Fields({"resourceType": kind, "name": name or None}, path)
+    else:
+        fields = Fields.of(data, path)
+        fields.ensure_version(1)
+        fields.get("patternType", partial(_read_word, {"PREFIXED": pattern_type}))
+    kinds = {one.name: one for one in _TYPES.values()}
+    return ResourcePattern(
+        fields.get("resourceType", partial(_read_word, kinds)), fields.get("name", read_text), pattern_type
+    )
+
+
+def _read_objects(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list):
-        raise ValueError("a list")
-    return value
+        raise ValueError("a list of objects")
+    return [read_object(one) for one in value]
 
 
-def _say_failure(task: asyncio.Task[None]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None and not (isinstance(error, ZooKeeperError) and error.refusal is Refusal.CLOSED):
-        _log.error("whether the cluster has ACLs now can't be read: %s", error)
+def _read_principal(value: Any) -> str:
+    try:
+        return str(Principal.parse(read_text(value)))
+    except UsageError:
+        raise ValueError("TYPE:NAME") from None
+
+
+def _read_word(known: Mapping[str, T], value: Any) -> T:
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"one of {', '.join(known)}")
+    return known[value]

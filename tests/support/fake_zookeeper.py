@@ -33,6 +33,7 @@ class FakeZooKeeper:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     _numbers: count[int] = field(default_factory=lambda: count(1))
+    _sequence: count[int] = field(default_factory=count)
     _watches: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
 
     def session(self) -> FakeSession:
@@ -60,6 +61,7 @@ class FakeZooKeeper:
     def commit(self, session_id: int, operations: Sequence[Operation]) -> list[Answer]:
         before = dict(self.nodes)
         answers: list[Answer] = []
+        operations = [self._numbered(operation) for operation in operations]
         for operation in operations:
             refusal = self._do(session_id, operation)
             if refusal is not None:
@@ -68,6 +70,11 @@ class FakeZooKeeper:
             answers.append(self._answer(operation))
         self.tell([operation.path for operation in operations if not isinstance(operation, Check)])
         return answers
+
+    def _numbered(self, operation: Operation) -> Operation:
+        if not isinstance(operation, Create) or not operation.is_sequential:
+            return operation
+        return operation._replace(path=f"{operation.path}{next(self._sequence):010}")
 
     def _answer(self, operation: Operation) -> Answer:
         if isinstance(operation, SetData):

@@ -16,8 +16,10 @@ from core.broker.config.broker_settings import ZOOKEEPER_AUTHORIZERS
 from core.broker.config.client_quotas import ClientQuotas
 from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
 from core.cluster.image.security_image import counts_text
+from core.common.clock import Clock
 from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
+from core.security.acl_rules import AclRules
 from core.zookeeper.stored_acls import StoredAcls
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
 from core.zookeeper.zookeeper_session import ZooKeeperSession
@@ -32,7 +34,12 @@ class UnenforcedSecurity:
     """Owned by the loop's thread."""
 
     def __init__(
-        self, session: ZooKeeperSession, quotas: ClientQuotas, config: BrokerConfig, listens: Sequence[Endpoint]
+        self,
+        session: ZooKeeperSession,
+        quotas: ClientQuotas,
+        config: BrokerConfig,
+        listens: Sequence[Endpoint],
+        clock: Clock,
     ) -> None:
         """`config` is the broker's static configuration, `listens` are its endpoints."""
         self.on_guarded: list[Callable[[UsageError], None]] = []
@@ -40,7 +47,7 @@ class UnenforcedSecurity:
         self._quotas = quotas
         self._config = config
         self._listens = listens
-        self._rules = StoredAcls(session, self._look)
+        self.acls = StoredAcls(session, AclRules(), self._look, clock=clock)
         self._users: set[str] = set()
         self._of_brokers: dict[str, Mapping[str, str]] = {}
         self._node_id: int | None = None
@@ -49,17 +56,17 @@ class UnenforcedSecurity:
     async def start(self, node_id: int) -> None:
         """Reads the settings, and watches for changes. Raises UsageError if the broker must not serve the cluster."""
         self._node_id = node_id
-        await self._rules.start()
+        await self.acls.start()
         self.ensure_open()  # also for findings of `_look` before anybody subscribed
         self._said = self.summary
-        if self._rules.has_folders and not self._rules.acls:
+        if self.acls.has_folders and not self.acls.rules:
             _log.warning(
                 "an authorizer of Kafka's has worked in this cluster (/kafka-acl in ZooKeeper): if the other brokers "
                 "still have one, they let in nobody but super users, and plog lets in everybody"
             )
 
     def stop(self) -> None:
-        self._rules.stop()
+        self.acls.stop()
 
     @property
     def summary(self) -> str:
@@ -67,11 +74,8 @@ class UnenforcedSecurity:
         return self._count_text(self._quotas.count)
 
     def _count_text(self, quotas: int) -> str:
-        rules = self._rules
-        users = len(self._users)
-        return counts_text(
-            [(rules.acls, "ACL"), (users, "SCRAM user"), (rules.tokens, "delegation token"), (quotas, "quota")]
-        )
+        acls, users, tokens = len(self.acls.rules), len(self._users), self.acls.tokens
+        return counts_text([(acls, "ACL"), (users, "SCRAM user"), (tokens, "delegation token"), (quotas, "quota")])
 
     def take(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:
         """Notes all present settings of an entity; those of topics protect nothing."""

@@ -217,7 +217,7 @@ class ZooKeeperRegistration:
         self._clock = clock
         self._session = ZooKeeperSession(config)
         self.quotas = ClientQuotas(self._write_settings)
-        self.security = UnenforcedSecurity(self._session, self.quotas, broker_config or BrokerConfig(), listens)
+        self.security = UnenforcedSecurity(self._session, self.quotas, broker_config or BrokerConfig(), listens, clock)
         self._changes = ConfigChanges(
             self._session, self._on_config, clock=clock, on_unreadable=self.security.note_unreadable
         )

@@ -6,11 +6,12 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
+from core.broker.replication import zookeeper_registration
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
@@ -18,10 +19,8 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.pending import Pending
-from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.znodes import CONFIG_CHANGE_PREFIX
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
-from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.for_each import for_each
 from tests.unit.zookeeper.test_stored_acls import acls, put, settle
@@ -39,21 +38,15 @@ class Opened:
         self, zookeeper: FakeZooKeeper, *listens: Endpoint, ignores_security: bool = False, **static: str
     ) -> None:
         config = BrokerConfig(unknown=static, ignores_security=ignores_security)
-        self.entry = ZooKeeperRegistration(
-            ZooKeeperConfig(*parse_zookeeper_connect("127.0.0.1:1"), 6000),
-            SystemClock(),
-            config,
-            listens or (EVERYWHERE,),
-        )
         self.session = zookeeper.session()
         self.reasons: list[str] = []
-        session = cast(ZooKeeperSession, self.session)
-        entry = self.entry
-        entry._session = session
-        entry._changes = ConfigChanges(
-            session, entry._on_config, clock=SystemClock(), on_unreadable=entry.security.note_unreadable
-        )
-        entry.security._rules._session = session
+        with patch.object(zookeeper_registration, "ZooKeeperSession", return_value=self.session):
+            self.entry = entry = zookeeper_registration.ZooKeeperRegistration(
+                ZooKeeperConfig(*parse_zookeeper_connect("127.0.0.1:1"), 6000),
+                SystemClock(),
+                config,
+                listens or (EVERYWHERE,),
+            )
         entry.security.on_guarded.append(lambda error: self.reasons.append(error.message))
 
     async def start(self) -> None:
