@@ -176,15 +176,15 @@ class LazyLogs:
                     waiting.complete_now()
         self._replicas.notify([partition])
 
-    def answer(self, key: int, request: Any, handle: Callable[[], Any], may_see: Callable[[str], bool]) -> Any:
+    def answer(self, key: int, request: Any, handle: Callable[[], Any], may_touch: Callable[[str], bool]) -> Any:
         """Returns the result of `handle`, or a Pending with it if partitions of the request must be opened first. No
-        log is opened for a client that may not describe its topic.
+        log is opened for a client that the handler will refuse.
         """
         named = _NAMED.get(key)
         unloaded = self._log_manager.unloaded
         if named is None or not unloaded or (self._log_manager.is_read_only and key in _WRITES):
             return handle()
-        names = {name for name in _named_partitions(named(request), self._controller.image) if may_see(name.topic)}
+        names = {name for name in _named_partitions(named(request), self._controller.image) if may_touch(name.topic)}
         missing = {name for name in names if name in unloaded}
         for name in missing:
             self.ask(name)

@@ -49,7 +49,6 @@ from core.protocol.message import Api, VersionRange
 from core.protocol.primitives import Piece
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.produce import PRODUCE
-from core.security.acl import DESCRIBE_TOPIC
 
 AnyApi = Api[Any, Any]
 Handler = Callable[[Services, Any, RequestContext], Any]
@@ -165,7 +164,7 @@ class RequestDispatcher:
                 key,
                 request,
                 partial(self._call, key, handler, request, context),
-                partial(session.has, DESCRIBE_TOPIC),
+                partial(_SERVED[key].may_touch, session),
             )
         else:
             response = self._call(key, handler, request, context)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from core.broker.requests.client_session import Session
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import Feature, is_finalized
@@ -13,7 +14,7 @@ from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.task import Task
 from core.protocol.message import Api, VersionRange
-from core.security.acl import CLUSTER_NAME, Right
+from core.security.acl import CLUSTER_NAME, ResourceType, Right
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -105,6 +106,14 @@ class ServedApi(Generic[Req, Res]):
         if hasattr(answer, "error_message"):
             answer.error_message = code.text
         return cast(Res, answer)
+
+    def may_touch(self, session: Session, topic: str) -> bool:
+        """Returns whether the session has any of the rights that requests for the topic need."""
+        return session.authorizer is None or any(
+            session.has(right, topic if right.resource_type is ResourceType.TOPIC else CLUSTER_NAME)
+            for right in self.needs.rights
+            if right.resource_type in (ResourceType.TOPIC, ResourceType.CLUSTER)
+        )
 
     def is_known(self, finalized: Finalized | None) -> bool:
         """Returns whether the broker serves it."""
