@@ -7,17 +7,21 @@ tools.
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.error_code import ErrorCode
 
 if TYPE_CHECKING:
-    from ipaddress import IPv4Network, IPv6Network
+    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 
 class _Code(IntEnum):
     """Each of the enums has an UNKNOWN, as which the numbers of a later Kafka are read."""
+
+    __hash__ = int.__hash__  # Enum's own is Python code: a decision that is remembered would take half as long again
 
     @classmethod
     def _missing_(cls, value: object) -> _Code:  # noqa: ARG003 - the number does not matter
@@ -87,6 +91,13 @@ OPERATIONS = {
 }  # fmt: skip
 """The operations that each type of resource has (org.apache.kafka.security.authorizer.AclEntry)."""
 
+_IMPLIED_BY = {
+    _OP.DESCRIBE: (_OP.READ, _OP.WRITE, _OP.DELETE, _OP.ALTER),
+    _OP.DESCRIBE_CONFIGS: (_OP.ALTER_CONFIGS,),
+}
+ALLOWED_BY = {operation: (operation, *_IMPLIED_BY.get(operation, ()), _OP.ALL) for operation in AclOperation}
+"""The operations of which an ALLOW is enough. A DENY implies no other operation."""
+
 REFUSALS = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -114,7 +125,20 @@ def parse_host_range(host: str) -> IPv4Network | IPv6Network:
     address, _, prefix = host.partition("/")
     if not (prefix.isascii() and prefix.isdigit()) or "%" in address:
         raise ValueError(f"Could not parse [{host}]")
-    return (IPv6Network if ":" in host else IPv4Network)(host, strict=False)
+    if ":" in host:
+        return IPv6Network(host, strict=False)
+    return IPv4Network(re.sub(r"\b0+(?=\d)", "", host), strict=False)  # Kafka reads 010 as ten
+
+
+@lru_cache(maxsize=1024)
+def parse_address(host: str) -> IPv4Address | IPv6Address | None:
+    """Returns the address of a client, or None if the text is none."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
 
 
 Codes = tuple[ResourceType, PatternType, AclOperation, AclPermissionType]

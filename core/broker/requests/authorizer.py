@@ -64,11 +64,11 @@ class Authorizer:
         if decision.is_allowed:
             self.allowed += 1
             if self.says_all and self._has_room():
-                _say(logging.DEBUG, asker, right, name, decision, request=request, count=count)
+                self._say(logging.DEBUG, asker, right, name, decision, request=request, count=count)
         elif is_asked:
             self.denied += 1
             if self._has_room():
-                _say(logging.INFO, asker, right, name, decision, request=request, count=count)
+                self._say(logging.INFO, asker, right, name, decision, request=request, count=count)
         return decision.is_allowed
 
     def _has_room(self) -> bool:
@@ -112,6 +112,22 @@ class Authorizer:
                 asker.decisions[right, name] = known
         return known
 
+    def _say(
+        self, level: int, asker: Asker, right: Right, name: str, decision: Decision, *, request: str, count: int
+    ) -> None:
+        line = self.rules.AUDIT_LINE.format(
+            principal=_printable(str(asker.principal)),
+            verdict="Allowed" if decision.is_allowed else "Denied",
+            operation=right.operation.name,
+            Operation=_camel(right.operation.name),
+            host=asker.client_host,
+            resource=f"{_camel(right.resource_type.name)}:{PatternType.LITERAL.name}:{_printable(name)}",
+            request=request,
+            count=count,
+            rule=_printable(decision.rule_text),
+        )
+        _log.log(level, "%s", line)
+
 
 def follow_acls(
     metadata: BrokerMetadata, *, super_users: Collection[Principal], allows_everyone_if_none: bool
@@ -128,17 +144,19 @@ def follow_acls(
     rules = AclRules(records, super_users=super_users, allows_everyone_if_none=allows_everyone_if_none)
 
     def on_delta(delta: MetadataDelta) -> None:
+        added, removed = [], []
         for acl_id, record in delta.security.acls.changed.items():
             before = delta.before.security.acls.get(acl_id)
             if before is not None and _is_known(acl := acl_of_record(before)):
                 records[acl] -= 1
                 if not records[acl]:
                     del records[acl]
-                    rules.remove(acl)
+                    removed.append(acl)
             if record is not None and _is_known(acl := acl_of_record(record)):
                 records[acl] += 1
                 if records[acl] == 1:
-                    rules.add(acl)
+                    added.append(acl)
+        rules.change(added=added, removed=removed)
 
     metadata.subscribe(on_delta)
     return rules
@@ -148,28 +166,11 @@ def _is_known(acl: Acl) -> bool:
     return bool(acl.resource_type and acl.pattern_type)
 
 
-def _say(level: int, asker: Asker, right: Right, name: str, decision: Decision, *, request: str, count: int) -> None:
-    _log.log(
-        level,
-        "Principal = %s is %s operation = %s from host = %s on resource = %s:%s:%s for request = %s with "
-        "resourceRefCount = %d based on rule %s",
-        _printable(str(asker.principal)),
-        "Allowed" if decision.is_allowed else "Denied",
-        right.operation.name,
-        asker.client_host,
-        _CAMEL[right.resource_type],
-        PatternType.LITERAL.name,
-        _printable(name),
-        request,
-        count,
-        decision.rule_text,
-    )
-
-
 def _printable(text: str) -> str:
     """Escapes what would break the line: a client may choose the text."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-_CAMEL = {kind: "".join(word.capitalize() for word in kind.name.split("_")) for kind in ResourceType}
-"""The names of types in Kafka's lines: `TransactionalId`."""
+def _camel(name: str) -> str:
+    """Returns a name as Kafka's lines have it: `TransactionalId`."""
+    return "".join(word.capitalize() for word in name.split("_"))

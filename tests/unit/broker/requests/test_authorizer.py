@@ -1,8 +1,9 @@
-"""The broker's authorizer: when there is one, and that it follows the ACLs of the metadata."""
+"""The broker's authorizer: when there is one, that it follows the ACLs of the metadata, and its audit log."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.requests import authorizer
+from core.broker.requests.authorizer import Asker, Authorizer
 from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.topic_partition import random_uuid
 from core.protocol.frame import decode_response, encode_request
@@ -23,8 +25,11 @@ from core.security.acl import (
     AclPermissionType,
     PatternType,
     ResourceType,
+    Right,
 )
+from core.security.acl_rules import AclRules
 from core.security.principal import Principal
+from tests.support.authorizers import RULES, SUPER_USER, recorded
 from tests.support.broker import (
     SteeredNode,
     open_broker,
@@ -177,3 +182,36 @@ def test_the_audit_log_has_a_bound_a_second_and_says_what_is_missing(
         "for request = Metadata with resourceRefCount = 1 based on rule DefaultDeny"
     )
     assert "on resource = Topic:LITERAL:a\\nb for" in texts[0]
+
+
+@pytest.mark.parametrize("kafkas", RULES)
+def test_audit_lines_are_kafkas(kafkas: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The recorded lines of AclAuthorizer are those of refusals."""
+    caplog.set_level(logging.DEBUG if kafkas == "StandardAuthorizer" else logging.INFO, "plog.authorizer")
+    cases, answers = recorded(kafkas)
+    remaining = iter(answers)
+    compared = 0
+    for case in cases[:10]:
+        rules = RULES[kafkas](case.acls, super_users=[SUPER_USER], allows_everyone_if_none=case.allows_everyone_if_none)
+        authorizer = Authorizer(rules)
+        for principal, host, operation, resource_type, name in case.questions:
+            _, line = next(remaining)
+            if name is None or not line.isprintable():
+                continue
+            caplog.clear()
+            authorizer.authorize(Asker(principal, host), Right(operation, resource_type), name, "Metadata")
+            assert "".join(caplog.messages) == line
+            compared += bool(line)
+    assert compared > 200
+
+
+def test_no_name_breaks_an_audit_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "plog.authorizer")
+    anything = Acl(
+        ResourceType.GROUP, "a\n", PatternType.PREFIXED, "User:*", "*", AclOperation.ALL, AclPermissionType.DENY
+    )
+    asker = Asker(Principal("User", "b\r"), "10.0.0.1")
+    Authorizer(AclRules([anything])).authorize(asker, Right(AclOperation.READ, ResourceType.GROUP), "a\n\0", "Fetch")
+    (line,) = caplog.messages
+    assert line.isprintable()
+    assert r"User:b\r is Denied" in line and r"Group:LITERAL:a\n\x00 for" in line and r"resourceName=a\n, " in line
