@@ -141,6 +141,20 @@ def parse_address(host: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
+@lru_cache(maxsize=1024)
+def javas_text(host: str) -> str:
+    """Returns a client's address as Java writes it, and Kafka compares it with the hosts of ACLs:
+    `0:0:0:0:0:0:0:1` for `::1`, and `10.0.0.1` for `::ffff:10.0.0.1`.
+    """
+    address = parse_address(host) if ":" in host else None
+    if address is None or address.version == 4:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    groups = (f"{int.from_bytes(address.packed[start : start + 2]):x}" for start in range(0, 16, 2))
+    return ":".join(groups) + (f"%{address.scope_id}" if address.scope_id else "")
+
+
 Codes = tuple[ResourceType, PatternType, AclOperation, AclPermissionType]
 
 

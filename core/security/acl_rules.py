@@ -30,6 +30,7 @@ from core.security.acl import (
     AclPermissionType,
     PatternType,
     ResourceType,
+    javas_text,
     parse_address,
     parse_host_range,
 )
@@ -154,6 +155,8 @@ class AclRules:
         "request = {request} with resourceRefCount = {count} based on rule {rule}"
     )
     """The line of the audit log; `operation` is as `DESCRIBE_CONFIGS`, `Operation` as `DescribeConfigs`."""
+    ANY_RESOURCE = ""
+    """What it names for a right on any resource of a type; there is no such line if this is empty."""
 
     def __init__(
         self,
@@ -249,6 +252,7 @@ class AclRules:
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> list[Decision]:
         wanted = 1 << operation
+        host = javas_text(host)
         by_principal = self._by_principal[resource_type]
         return [
             rule.decision
@@ -280,6 +284,7 @@ class AclRules:
     def _spoken_of(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> _SpokenOf:
+        host = javas_text(host)
         by_principal = self._by_principal[resource_type]
         return _SpokenOf(
             {
@@ -303,6 +308,7 @@ class ZooKeeperAclRules(AclRules):
         "Principal = {principal} is {verdict} Operation = {Operation} from host = {host} on resource = {resource} for "
         "request = {request} with resourceRefCount = {count}"
     )
+    ANY_RESOURCE = "UNKNOWN:NONE"
 
     @staticmethod
     def _host_range(_host: str) -> None:
@@ -340,6 +346,7 @@ class _SpokenOf(NamedTuple):
         """Returns whether a pattern is allowed, and neither denied itself nor below a prefix that is. Kafka does not
         look at what is denied if the pattern is `*`.
         """
+        denied = {name for *kind, name in self.patterns if kind == [AclPermissionType.DENY, PatternType.PREFIXED]}
         for permission_type, pattern_type, name in self.patterns:
             if permission_type is not AclPermissionType.ALLOW:
                 continue
@@ -348,8 +355,7 @@ class _SpokenOf(NamedTuple):
                     return True
                 if (AclPermissionType.DENY, pattern_type, name) in self.patterns:
                     continue
-            prefixes = (name[: end + 1] for end in range(len(name)))
-            if not any((AclPermissionType.DENY, PatternType.PREFIXED, prefix) in self.patterns for prefix in prefixes):
+            if not any(map(name.startswith, denied)):
                 return True
         return False
 

@@ -13,7 +13,7 @@ from time import monotonic  # noqa: TID251  how many lines a second has
 from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.security_image import acl_of_record, counts_text
-from core.security.acl import OPERATIONS, Acl, AclOperation, PatternType, ResourceType, Right
+from core.security.acl import OPERATIONS, Acl, AclOperation, ResourceType, Right, javas_text
 from core.security.acl_rules import AclRules, Decision
 from core.security.principal import Principal
 
@@ -63,12 +63,11 @@ class Authorizer:
         decision = self.decide(asker, right, name)
         if decision.is_allowed:
             self.allowed += 1
-            if self.says_all and self._has_room():
-                self._say(logging.DEBUG, asker, right, name, decision, request=request, count=count)
+            if self.says_all:
+                self._say(asker, right, f"LITERAL:{name}", decision, request=request, count=count)
         elif is_asked:
             self.denied += 1
-            if self._has_room():
-                self._say(logging.INFO, asker, right, name, decision, request=request, count=count)
+            self._say(asker, right, f"LITERAL:{name}", decision, request=request, count=count)
         return decision.is_allowed
 
     def _has_room(self) -> bool:
@@ -81,15 +80,17 @@ class Authorizer:
         self._lines += 1
         return self._lines <= _MOST_LINES_A_SECOND
 
-    def authorize_somewhere(self, asker: Asker, right: Right) -> bool:
+    def authorize_somewhere(self, asker: Asker, right: Right, request: str) -> bool:
         """Returns whether the asker has the right on any resource of the type (authorizeByResourceType of Kafka). The
-        audit log has no line of it, as in Kafka.
+        audit log has a line of it in ZooKeeper mode alone, as in Kafka.
         """
         is_allowed = self.rules.allows_somewhere(asker.principal, asker.client_host, *right)
         if is_allowed:
             self.allowed += 1
         else:
             self.denied += 1
+        if self.rules.ANY_RESOURCE and (self.says_all or not is_allowed):
+            self._say(asker, right, self.rules.ANY_RESOURCE, Decision(is_allowed), request=request, count=0)
         return is_allowed
 
     def operations(self, asker: Asker, resource_type: ResourceType, name: str) -> Sequence[AclOperation]:
@@ -112,16 +113,17 @@ class Authorizer:
                 asker.decisions[right, name] = known
         return known
 
-    def _say(
-        self, level: int, asker: Asker, right: Right, name: str, decision: Decision, *, request: str, count: int
-    ) -> None:
+    def _say(self, asker: Asker, right: Right, resource: str, decision: Decision, *, request: str, count: int) -> None:
+        level = logging.DEBUG if decision.is_allowed else logging.INFO
+        if not (_log.isEnabledFor(level) and self._has_room()):
+            return
         line = self.rules.AUDIT_LINE.format(
             principal=_printable(str(asker.principal)),
             verdict="Allowed" if decision.is_allowed else "Denied",
             operation=right.operation.name,
             Operation=_camel(right.operation.name),
-            host=asker.client_host,
-            resource=f"{_camel(right.resource_type.name)}:{PatternType.LITERAL.name}:{_printable(name)}",
+            host=javas_text(asker.client_host),
+            resource=f"{_camel(right.resource_type.name)}:{_printable(resource)}",
             request=request,
             count=count,
             rule=_printable(decision.rule_text),

@@ -54,10 +54,10 @@ class Session(Asker):
         authorizer = self.authorizer
         return authorizer is None or authorizer.decide(self, right, name).is_allowed
 
-    def may_somewhere(self, right: Right) -> bool:
+    def may_somewhere(self, right: Right, request: str = "") -> bool:
         """See `Authorizer.authorize_somewhere`."""
         authorizer = self.authorizer
-        return authorizer is None or authorizer.authorize_somewhere(self, right)
+        return authorizer is None or authorizer.authorize_somewhere(self, right, request)
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Returns the operations that the session has on the resource, as a sum of `1 << operation`."""

@@ -55,7 +55,7 @@ class RequestContext(NamedTuple):
 
     def may_somewhere(self, right: Right) -> bool:
         """See `Session.may_somewhere`."""
-        return self.session.may_somewhere(right)
+        return self.session.may_somewhere(right, self.api_name)
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """See `Session.operations`."""

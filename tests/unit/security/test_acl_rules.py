@@ -256,6 +256,24 @@ def test_ranges_of_hosts_are_for_the_standard_authorizer() -> None:
     assert not ZooKeeperAclRules(rules).decide(ALICE, "10.0.0.3", READ, TOPIC, "a").is_allowed
 
 
+@both
+@pytest.mark.parametrize(
+    ("host", "javas"),
+    [
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("2001:db8::5", "2001:db8:0:0:0:0:0:5"),
+        ("fe80::1%1", "fe80:0:0:0:0:0:0:1%1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_hosts_are_compared_as_java_writes_them(rules_class: type[AclRules], host: str, javas: str) -> None:
+    """InetAddress.getHostAddress of Java 17 wrote these. So an ACL for `::1` never matches, in Kafka neither."""
+    for named, is_allowed in ((javas, True), (host, False)):
+        rules = rules_class([acl("a", host=named)])
+        assert rules.decide(ALICE, host, READ, TOPIC, "a").is_allowed is is_allowed
+        assert rules.allows_somewhere(ALICE, host, READ, TOPIC) is is_allowed
+
+
 @pytest.mark.parametrize("host", ["10.0.0.0/33", "10.0.0/8", "10.0.0.0/255.0.0.0", "::/129", "a/8", "256.0.0.0/8", "/"])
 def test_what_is_no_range_of_hosts(host: str) -> None:
     with pytest.raises(ValueError):

@@ -193,13 +193,17 @@ def test_audit_lines_are_kafkas(kafkas: str, caplog: pytest.LogCaptureFixture) -
     compared = 0
     for case in cases[:10]:
         rules = RULES[kafkas](case.acls, super_users=[SUPER_USER], allows_everyone_if_none=case.allows_everyone_if_none)
-        authorizer = Authorizer(rules)
+        ours = Authorizer(rules)
         for principal, host, operation, resource_type, name in case.questions:
             _, line = next(remaining)
-            if name is None or not line.isprintable():
+            if not line.isprintable() or (name is None and kafkas == "StandardAuthorizer"):
                 continue
             caplog.clear()
-            authorizer.authorize(Asker(principal, host), Right(operation, resource_type), name, "Metadata")
+            asker, right = Asker(principal, host), Right(operation, resource_type)
+            if name is None:
+                ours.authorize_somewhere(asker, right, "Metadata")
+            else:
+                ours.authorize(asker, right, name, "Metadata")
             assert "".join(caplog.messages) == line
             compared += bool(line)
     assert compared > 200
