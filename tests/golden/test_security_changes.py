@@ -18,16 +18,7 @@ from core.security.acl import AclOperation
 from tests.support.answers import comparison
 from tests.support.answers.asked_broker import Step
 from tests.support.broker import add_topic
-from tests.support.security_captures import (
-    ADMIN,
-    Difference,
-    SecuredBroker,
-    assert_needed,
-    capture,
-    principal,
-    table,
-    unexplained,
-)
+from tests.support.security_captures import ADMIN, Difference, SecuredBroker, assert_explained, capture, principal
 
 CREATE, DELETE = "CreateAcls", "DeleteAcls"
 
@@ -35,7 +26,6 @@ CREATE, DELETE = "CreateAcls", "DeleteAcls"
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[SecuredBroker]:
     broker = SecuredBroker(tmp_path)
-    broker.node.services.security.feed(broker.rules)
     yield broker
     broker.close()
 
@@ -52,12 +42,6 @@ def differences(ours: Any, theirs: Any) -> list[Difference]:
     step = Step("", "", 0)
     found = comparison.differences({step: in_order(ours)}, {step: in_order(theirs)})
     return [Difference(ADMIN, each.path, str(each.plog), str(each.kafka)) for each in found]
-
-
-def assert_explained(name: str, found: dict[str, list[Difference]]) -> None:
-    lines = [line for case, each in found.items() for line in table(case, unexplained(name, case, each))]
-    assert not lines, "\n".join(lines)
-    assert_needed(name, found)
 
 
 def in_order(value: Any) -> Any:

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.requests.authorizer import Authorizer
+from core.broker.config.broker_settings import STANDARD_AUTHORIZER
 from core.broker.requests.client_session import Session
 from core.common.pending import Pending
 from core.files.file_records import FileRegion
 from core.security.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, PatternType, ResourceType
-from core.security.acl_rules import AclRules
 from core.security.principal import Principal
 from tests.support.answers import comparison
 from tests.support.answers.asked_broker import Step
@@ -132,17 +131,13 @@ def right_acls() -> dict[str, Acl]:
     return {user: allow(principal(user), user) for user in names}
 
 
-class _SecuredNode(SteeredNode):
-    def __init__(self, directory: Path, authorizer: Authorizer) -> None:
-        self.authorizer = authorizer
-        super().__init__(directory, BrokerConfig.parse(_SETTINGS), clock=ManualClock(NOW))
-
-
 _SETTINGS = {
     "node.id": "1",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": f"User:{ADMIN}",
 }
 """Those of the captured broker."""
 
@@ -153,9 +148,11 @@ class SecuredBroker:
     """
 
     def __init__(self, directory: Path, acls: Iterable[Acl] = ()) -> None:
-        self.rules = AclRules(acls, super_users=[principal(ADMIN)])
-        self.authorizer = Authorizer(self.rules)
-        self.node = _SecuredNode(directory, self.authorizer)
+        self.node = SteeredNode(directory, BrokerConfig.parse(_SETTINGS), clock=ManualClock(NOW))
+        assert self.node.authorizer is not None
+        self.authorizer = self.node.authorizer
+        self.rules = self.authorizer.rules
+        self.node.services.security.create_acls(list(acls))
         self._timers = Timers()
         self.node.runtime.use(schedule=self._timers)
         self._sessions: dict[str, Session] = {}

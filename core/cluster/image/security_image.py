@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import TypeVar
 
 from core.cluster.image.metadata_record import MetadataRecord
 from core.protocol.schema.metadata_records import (
@@ -21,7 +19,6 @@ from core.protocol.schema.metadata_records import (
 )
 from core.security.acl import Acl, AclOperation, AclPermissionType, PatternType, ResourceType
 
-_Number = TypeVar("_Number", bound=IntEnum)
 _QuotaKey = tuple[frozenset[tuple[str, str | None]], str]
 
 
@@ -55,18 +52,14 @@ class SecurityImage:
 def acl_of_record(record: AccessControlEntryRecord) -> Acl:
     """Returns the ACL; a number that plog does not know becomes UNKNOWN, as in Kafka, and such an ACL never matches."""
     return Acl(
-        resource_type=_known(ResourceType, record.resource_type),
+        resource_type=ResourceType(record.resource_type),
         resource_name=record.resource_name,
-        pattern_type=_known(PatternType, record.pattern_type),
+        pattern_type=PatternType(record.pattern_type),
         principal=record.principal,
         host=record.host,
-        operation=_known(AclOperation, record.operation),
-        permission_type=_known(AclPermissionType, record.permission_type),
+        operation=AclOperation(record.operation),
+        permission_type=AclPermissionType(record.permission_type),
     )
-
-
-def _known(numbers: type[_Number], number: int) -> _Number:
-    return numbers(number if number in set(numbers) else 0)
 
 
 def counts_text(counts: Sequence[tuple[int, str]]) -> str:

@@ -12,7 +12,6 @@ from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion, ScramCredentialUpsertion
 from core.security.acl import Acl, AclFilter
-from core.security.acl_rules import AclRules
 
 ScramAlteration = ScramCredentialDeletion | ScramCredentialUpsertion
 """A deletion, or a credential that is set."""
@@ -46,9 +45,6 @@ class SecurityStore(Protocol):
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> Deletions | Pending[Deletions]:
         """Deletes the ACLs that match any of the filters; an ACL that several match is in the outcome of each."""
-
-    def feed(self, rules: AclRules) -> None:
-        """Adds all ACLs to the rules, and from now on each change."""
 
     def scram_users(self) -> Mapping[str, Mapping[int, int]]:
         """Returns the users with SCRAM credentials: for each one its mechanisms, by Kafka's numbers, and their

@@ -12,6 +12,7 @@ from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.image.metadata_record import MetadataRecord
+from core.cluster.image.security_image import acl_of_record
 from core.cluster.image.security_store import DeletedAcl, ScramAlteration
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -27,13 +28,8 @@ from core.security.acl import (
     ANY_HOST,
     Acl,
     AclFilter,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourceType,
     parse_host_range,
 )
-from core.security.acl_rules import AclRules
 from core.security.sasl.scram import LEAST_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512
 
 MOST_CHANGED_ACLS = 10_000
@@ -65,41 +61,26 @@ class SingleNodeSecurity:
         self._submit = submit
         self._ids: dict[Acl, set[bytes]] = {}
         """The ids of each ACL's records: one, unless somebody else wrote the log."""
-        self._rules: list[AclRules] = []
         for id_, record in image.security.acls.items():
-            self._ids.setdefault(acl_of(record), set()).add(id_)
+            self._ids.setdefault(acl_of_record(record), set()).add(id_)
         subscribe(self._on_delta)
 
     def _on_delta(self, delta: MetadataDelta) -> None:
-        known = delta.before.security.acls
+        before = delta.before.security.acls
         for id_, record in delta.security.acls.changed.items():
-            if (old := known.get(id_)) is not None:
-                self._remove(acl_of(old), id_)
+            if (old := before.get(id_)) is not None:
+                ids = self._ids[acl := acl_of_record(old)]
+                ids.remove(id_)
+                if not ids:
+                    del self._ids[acl]
             if record is not None:
-                self._add(acl_of(record), id_)
+                self._ids.setdefault(acl_of_record(record), set()).add(id_)
         self._image = delta.apply()
-
-    def _add(self, acl: Acl, id_: bytes) -> None:
-        self._ids.setdefault(acl, set()).add(id_)
-        for rules in self._rules:
-            rules.add(acl)
-
-    def _remove(self, acl: Acl, id_: bytes) -> None:
-        self._ids[acl].discard(id_)
-        if not self._ids[acl]:
-            del self._ids[acl]
-            for rules in self._rules:
-                rules.remove(acl)
 
     # --- ACLs
 
     def acls(self) -> Collection[Acl]:
         return self._ids.keys()
-
-    def feed(self, rules: AclRules) -> None:
-        for acl in self._ids:
-            rules.add(acl)
-        self._rules.append(rules)
 
     def create_acls(self, acls: Sequence[Acl]) -> Sequence[KafkaError | None]:
         level = self._image.features.get(METADATA_VERSION_FEATURE, 0)
@@ -178,19 +159,6 @@ class SingleNodeSecurity:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Java makes no key of nothing
         keys = mechanism.stored_key(salted), mechanism.server_key(salted)
         return UserScramCredentialRecord(asked.name, asked.mechanism, asked.salt, *keys, asked.iterations)
-
-
-def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """Returns what the record says; the numbers of a later Kafka become UNKNOWN, and match nothing."""
-    return Acl(
-        resource_type=ResourceType(record.resource_type),
-        resource_name=record.resource_name,
-        pattern_type=PatternType(record.pattern_type),
-        principal=record.principal,
-        host=record.host,
-        operation=AclOperation(record.operation),
-        permission_type=AclPermissionType(record.permission_type),
-    )
 
 
 def _find_problem(acl: Acl, level: int) -> KafkaError | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from core.broker.config.client_quotas import ClientQuotas, Filter, ensure_filters, find_quotas, quotas_in_image
+from core.broker.requests.client_session import Session
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi, whole
 from core.broker.requests.services import Services
@@ -203,18 +204,17 @@ _LONGEST_TEXT = 0x7FFF
 """The most bytes of a text that Kafka reads, in requests and in the metadata log."""
 
 
-def _find_refusal(services: Services, context: RequestContext) -> KafkaError | None:
-    """Returns the error for requests about ACLs that nobody would obey. The owner of the data directory may see and
-    change them all the same: a broker that starts on a directory with ACLs obeys them, and the first ones have to come
-    from somewhere.
+def _find_refusal(session: Session) -> KafkaError | None:
+    """Returns the error for requests about ACLs that nobody obeys. The owner of the data directory may see and change
+    them all the same: a broker that starts on a directory with ACLs obeys them, and somebody has to make the first.
     """
-    return None if services.authorizer is not None or context.session.principal.is_local else _NO_AUTHORIZER
+    return None if session.authorizer is not None or session.principal.is_local else _NO_AUTHORIZER
 
 
 def describe_acls(services: Services, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
     """DescribeAcls: the ACLs that match the filter, by resource."""
     wanted = _filter_of(request)
-    if (refusal := _find_refusal(services, context)) is not None:
+    if (refusal := _find_refusal(context.session)) is not None:
         return DescribeAclsResponse(0, refusal.code, refusal.message)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for acl in filter(wanted.matches, services.security.acls()):
@@ -228,7 +228,7 @@ def create_acls(
 ) -> CreateAclsResponse | Pending[CreateAclsResponse]:
     """CreateAcls: adds ACLs, all that are sound at once."""
     acls = [_acl_of(one) for one in request.creations]
-    refusal = _find_refusal(services, context)
+    refusal = _find_refusal(context.session)
     if refusal is None and any(map(_is_for_filters, acls)):
         refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     if refusal is not None:
@@ -264,7 +264,7 @@ def delete_acls(
 ) -> DeleteAclsResponse | Pending[DeleteAclsResponse]:
     """DeleteAcls: deletes the ACLs that match any of the filters."""
     filters = [_filter_of(one) for one in request.filters]
-    if (refusal := _find_refusal(services, context)) is not None:
+    if (refusal := _find_refusal(context.session)) is not None:
         return _deleted([refusal] * len(filters))
     try:
         outcomes = services.security.delete_acls(filters)
