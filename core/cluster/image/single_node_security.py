@@ -35,6 +35,9 @@ from core.security.sasl.scram import LEAST_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_
 MOST_CHANGED_ACLS = 10_000
 """The most ACLs that one request adds or deletes: MAX_RECORDS_PER_USER_OP of Kafka's QuorumController."""
 
+_MOST_COMPARED = 1_000_000
+"""The most comparisons of filters with ACLs for one request, which take about a second; Kafka knows no limit."""
+
 MOST_ITERATIONS = 16_384
 """The most iterations of a stored credential: MAX_ITERATIONS of Kafka's ScramControlManager."""
 
@@ -95,24 +98,28 @@ class SingleNodeSecurity:
     def delete_acls(self, filters: Sequence[AclFilter]) -> Sequence[Sequence[DeletedAcl] | KafkaError]:
         """All or nothing, and each removed record counts once, however many filters match it."""
         removed: dict[bytes, None] = {}
-        matches: list[Sequence[DeletedAcl] | KafkaError] = []
+        outcomes: list[Sequence[DeletedAcl] | KafkaError] = []
+        left = _MOST_COMPARED
         for one in filters:
             if not all(one.codes):
-                is_of_resource = not (one.resource_type and one.pattern_type)
-                what = "patternFilter" if is_of_resource else "entryFilter"
-                matches.append(KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown {what}."))
+                what = "entryFilter" if one.resource_type and one.pattern_type else "patternFilter"
+                outcomes.append(KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown {what}."))
                 continue
-            found = []
-            for acl, ids in self._ids.items():
-                if one.matches(acl):
-                    found.append(DeletedAcl(acl))
-                    removed.update(dict.fromkeys(ids))
-            matches.append(found)
-            if len(removed) > MOST_CHANGED_ACLS:
+            found = self._find(one)
+            removed.update((id_, None) for acl in found for id_ in self._ids[acl])
+            left -= len(found) if one.is_exact else len(self._ids)
+            if len(removed) > MOST_CHANGED_ACLS or left < 0:
                 message = f"Cannot remove more than {MOST_CHANGED_ACLS} acls in a single delete operation."
-                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message if left >= 0 else "Too many filters.")
+            outcomes.append([DeletedAcl(acl) for acl in found])
         self._submit([RemoveAccessControlEntryRecord(id_) for id_ in removed])
-        return matches
+        return outcomes
+
+    def _find(self, wanted: AclFilter) -> Sequence[Acl]:
+        if wanted.is_exact:
+            acl = Acl(*wanted)  # type: ignore[arg-type]  # an exact filter has all names
+            return [acl] if acl in self._ids else []
+        return list(filter(wanted.matches, self._ids))
 
     # --- SCRAM
 
