@@ -92,8 +92,10 @@ class Member:
         answer = ask(self.node, STOP_REPLICA, StopReplicaRequest(OTHER, False, *fence, topic_states=states))
         return ErrorCode.of(answer.error_code or answer.partition_errors[0].error_code)
 
-    def update(self, leader: int = US, *, epoch: int = 0, fence: tuple[int, int] = (1, -1)) -> ErrorCode:
-        state = UpdateMetadataPartitionState("t", 0, fence[0], leader, epoch, [US, OTHER], epoch, [US, OTHER])
+    def update(
+        self, leader: int = US, *, topic: str = "t", epoch: int = 0, fence: tuple[int, int] = (1, -1)
+    ) -> ErrorCode:
+        state = UpdateMetadataPartitionState(topic, 0, fence[0], leader, epoch, [US, OTHER], epoch, [US, OTHER])
         brokers = [
             UpdateMetadataBroker(one, endpoints=[UpdateMetadataEndpoint(9000 + one, "127.0.0.1", "PLAINTEXT", 0)])
             for one in (US, OTHER)
@@ -102,7 +104,7 @@ class Member:
             OTHER,
             controller_epoch=fence[0],
             broker_epoch=fence[1],
-            topic_states=[UpdateMetadataTopicState("t", TOPIC_ID, [state])],
+            topic_states=[UpdateMetadataTopicState(topic, TOPIC_ID, [state])],
             live_brokers=brokers,
         )
         return ErrorCode.of(ask(self.node, UPDATE_METADATA, request).error_code)

@@ -1,0 +1,361 @@
+"""A client without any right: each API refuses it in each version, tells nothing, and changes nothing.
+
+Topic, group and transactional id have one name, `there`; nothing has the name `ghost`, which is as long, so that
+answers about either can be compared byte by byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.broker.requests.authorizer import Asker, Authorizer
+from core.broker.requests.client_session import Session
+from core.broker.requests.request_dispatcher import _SERVED
+from core.broker.requests.served_api import NOTHING, ServedApi
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+from core.files.file_records import FileRegion
+from core.protocol.frame import decode_response, encode_request
+from core.protocol.message import Api, Field, schema_of
+from core.protocol.schema.api_versions import API_VERSIONS
+from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DescribeClusterRequest
+from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from core.protocol.schema.groups import LIST_GROUPS
+from core.protocol.schema.list_transactions import LIST_TRANSACTIONS
+from core.protocol.schema.metadata import METADATA
+from core.protocol.schema.transactions import (
+    ADD_PARTITIONS_TO_TXN,
+    INIT_PRODUCER_ID,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    InitProducerIdRequest,
+)
+from core.security.acl import (
+    CLUSTER_NAME,
+    REFUSALS,
+    Acl,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+    Right,
+)
+from core.security.acl_rules import AclRules, Decision
+from core.security.principal import Principal
+from tests.support.broker import SteeredNode, add_topic, ask, delete_topic, open_broker, produce
+from tests.support.fake_entry import FakeEntry
+from tests.support.logs import make_batch
+from tests.support.member import TOPIC_ID, Member
+
+THERE, GHOST = "there", "ghost"
+NO_TOPICS_ID = b"\x11" * 16
+NOBODY = Principal("User", "nobody")
+OWNER = Principal("User", "owner")
+HOST = "127.0.0.1"
+CODES = {int(code) for code in REFUSALS.values()}
+
+USUAL: Any = object()
+"""Stands for the name, the id or the default."""
+BY_NAME_OR_ID = {"name": [USUAL, None], "topic_id": [bytes(16), USUAL]}
+VALUES: dict[str, dict[str, list[Any]]] = {
+    "AddPartitionsToTxn": {"verify_only": [True]},
+    "AlterConfigs": {"resource_type": [2, 4, 16, 32]},
+    "ConsumerGroupHeartbeat": {"subscribed_topic_regex": [None]},
+    "CreateTopics": {"num_partitions": [1], "replication_factor": [1], "assignments": [[]], "configs": [[]]},
+    "DeleteTopics": BY_NAME_OR_ID,
+    "DescribeConfigs": {"resource_type": [2, 4, 8, 16, 32]},
+    "Fetch": {"replica_id": [-1, 5]},
+    "FindCoordinator": {"key_type": [0, 1, 2]},
+    "IncrementalAlterConfigs": {"resource_type": [2, 4, 16, 32]},
+    "InitProducerId": {"transactional_id": [USUAL, None]},
+    "Metadata": {**BY_NAME_OR_ID, "allow_auto_topic_creation": [True]},
+    "OffsetForLeaderEpoch": {"replica_id": [-1, 5]},
+    "Produce": {"acks": [-1], "transactional_id": [USUAL, None]},
+}
+"""What a field holds in turn, where the usual value makes no sense, or one value alone does not ask for all rights."""
+
+
+def requests_to(api: Api[Any, Any], version: int, name: str, topic_id: bytes) -> list[Any]:
+    """Returns requests about that name, and one about everything if there is such a one."""
+    values = VALUES.get(api.name, {})
+    count = max((len(choices) for choices in values.values()), default=1)
+    chosen = [{field: choices[number % len(choices)] for field, choices in values.items()} for number in range(count)]
+    lists = [field for field in schema_of(api.request).fields if field.kind == "array" and version in field.versions]
+    if lists:
+        everything = {field.name: None if version in field.nullable else [] for field in lists}
+        chosen.append({**chosen[0], **everything})
+    return [_filled(api.request, version, name, topic_id, each) for each in chosen]
+
+
+def _filled(cls: type, version: int, name: str, topic_id: bytes, chosen: dict[str, Any]) -> Any:
+    """Returns the message with one element in each list, the name in each text, and the id in each id."""
+
+    def value_of(field: Field) -> Any:
+        value = chosen.get(field.name, USUAL)
+        if value is not USUAL and (value is not None or version in field.nullable):
+            return value
+        if field.kind == "array":
+            return [element_of(str(field.element), field.element)]
+        return element_of(field.kind, field.element, field.default)
+
+    def element_of(kind: str, element: Any, default: Any = 0) -> Any:
+        if isinstance(element, type):
+            return _filled(element, version, name, topic_id, chosen)
+        return {"string": name, "uuid": topic_id, "bytes": name.encode(), "records": BATCH}.get(kind, default)
+
+    return cls(**{field.name: value_of(field) for field in schema_of(cls).fields if version in field.versions})
+
+
+BATCH = bytes(make_batch(b"v").buffer)
+
+
+class RecordingAuthorizer(Authorizer):
+    """Notes which rights are asked for, but for those that are only shown as authorized operations."""
+
+    def __init__(self, rules: AclRules) -> None:
+        super().__init__(rules)
+        self.asked: set[Right] = set()
+
+    def decide(self, asker: Asker, right: Right, name: str) -> Decision:
+        self.asked.add(right)
+        return super().decide(asker, right, name)
+
+    def authorize_somewhere(self, asker: Asker, right: Right) -> bool:
+        self.asked.add(right)
+        return super().authorize_somewhere(asker, right)
+
+    def operations(self, asker: Asker, resource_type: ResourceType, name: str) -> Sequence[AclOperation]:
+        asked = set(self.asked)
+        try:
+            return super().operations(asker, resource_type, name)
+        finally:
+            self.asked = asked
+
+
+class Door:
+    """A broker that has topic, group and transactional id `there`, asked by any principal."""
+
+    topic_id: bytes
+
+    def __init__(self, node: SteeredNode) -> None:
+        self.node = node
+        self.authorizer = RecordingAuthorizer(_rules())
+
+    def prepare(self) -> None:
+        """Makes what is not there any more."""
+
+    def ask(self, principal: Principal, api: Api[Any, Any], version: int, request: Any) -> bytes:
+        """Returns the answer; b"" if there is none."""
+        session = Session(principal, "", HOST, HOST, self.authorizer)
+        frame = encode_request(api, version, 7, "test", request)
+        answer: Any = self.node.dispatcher.handle(memoryview(bytearray(frame))[4:], session)
+        if isinstance(answer, Pending):
+            arrived: list[Any] = []
+            answer.on_value = arrived.append
+            answer.complete_now()
+            (answer,) = arrived
+        return b"".join(piece.read() if isinstance(piece, FileRegion) else bytes(piece) for piece in answer or ())
+
+    def versions(self, served: ServedApi[Any, Any]) -> range:
+        versions = served.versions(self.node.services.finalized_of_cluster)
+        return range(versions.first, versions.last + 1)
+
+    def digest(self) -> str:
+        """Of all files, their names and bytes, and of the topics, groups and transactions that are known."""
+        found = hashlib.sha256()
+        for api in (METADATA, LIST_GROUPS, LIST_TRANSACTIONS):
+            (everything,) = requests_to(api, api.versions.last, "", bytes(16))[-1:]
+            found.update(self.ask(OWNER, api, api.versions.last, everything))
+        for path in sorted(self.node.directory.rglob("*")):
+            found.update(f"{path.relative_to(self.node.directory)}\n".encode())
+            if path.is_file():
+                found.update(path.read_bytes())
+        return found.hexdigest()
+
+
+def _all_but(lacking: Right | None, served: ServedApi[Any, Any]) -> tuple[Principal, list[Acl]]:
+    """Returns somebody who has the rights that the API needs, but for one, and its ACLs."""
+    who = Principal("User", f"{served.api.name} without {lacking}")
+    return who, [
+        Acl(
+            right.resource_type,
+            CLUSTER_NAME if right.resource_type is ResourceType.CLUSTER else "*",
+            PatternType.LITERAL,
+            str(who),
+            "*",
+            right.operation,
+            AclPermissionType.ALLOW,
+        )
+        for right in served.needs.rights
+        if right != lacking
+    ]
+
+
+def _rules() -> AclRules:
+    acls = [
+        acl for served in _SERVED.values() for lacking in served.needs.rights for acl in _all_but(lacking, served)[1]
+    ]
+    return AclRules(acls, super_users=[OWNER])
+
+
+class LoneDoor(Door):
+    def __init__(self, directory: Path) -> None:
+        settings = {"offsets_topic_num_partitions": "1", "transaction_state_log_num_partitions": "1"}
+        super().__init__(open_broker(directory, **settings))
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Makes the topic, a group with a member, and a transaction, if they are not there."""
+        node, image = self.node, self.node.services.controller.image
+        if GHOST in image.topics:
+            delete_topic(node, GHOST)
+        if THERE in image.topics:
+            return
+        self.topic_id = add_topic(node, THERE)
+        for key_type in (0, 1):
+            ask(node, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[THERE]))
+        member = ConsumerGroupHeartbeatRequest(THERE, THERE, 0, rebalance_timeout_ms=1000)
+        member.subscribed_topic_names, member.topic_partitions = [THERE], []
+        assert ask(node, CONSUMER_GROUP_HEARTBEAT, member).error_code == 0
+        producer = ask(node, INIT_PRODUCER_ID, InitProducerIdRequest(THERE, 60000))
+        added = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=THERE,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(THERE, [0])],
+        )
+        (result,) = ask(node, ADD_PARTITIONS_TO_TXN, added, 3).results_by_topic_v3_and_below
+        assert result.results_by_partition[0].partition_error_code == 0
+        assert produce(node, make_batch(b"v"), THERE).error_code == 0
+
+
+class MemberDoor(Door):
+    """A member of a cluster, which leads the topic."""
+
+    def __init__(self, directory: Path) -> None:
+        member = Member(directory, FakeEntry())
+        member.assign(topic=THERE)
+        member.update(topic=THERE)
+        super().__init__(member.node)
+        self.topic_id = TOPIC_ID
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Door]]:
+    """A lone broker and a member of a cluster that nobody may ask for anything, and two that others may ask."""
+    with asyncio.Runner() as runner:
+
+        async def make(kind: type[Door]) -> Door:
+            return kind(tmp_path_factory.mktemp("door"))
+
+        found = {
+            f"{who} {kind.__name__}": runner.run(make(kind))
+            for who in ("nobody", "others")
+            for kind in (LoneDoor, MemberDoor)
+        }
+        yield found
+
+        async def close() -> None:
+            for door in found.values():
+                door.node.close()
+
+        runner.run(close())
+
+
+def doors_of(served: ServedApi[Any, Any], who: str, doors: dict[str, Door]) -> list[Door]:
+    """Returns the brokers that serve the API."""
+    found = [doors[f"{who} {kind.__name__}"] for kind in (LoneDoor, MemberDoor)]
+    return [door for door in found if served.is_known(door.node.services.finalized_of_cluster)]
+
+
+each_api = pytest.mark.parametrize("served", _SERVED.values(), ids=lambda served: served.api.name)
+
+
+@each_api
+def test_nobody_learns_or_changes_anything(served: ServedApi[Any, Any], doors: dict[str, Door]) -> None:
+    for door in doors_of(served, "nobody", doors):
+        _ask_as_nobody(served, door)
+
+
+def _ask_as_nobody(served: ServedApi[Any, Any], door: Door) -> None:
+    api, before = served.api, door.digest()
+    for version in door.versions(served):
+        about_there = requests_to(api, version, THERE, door.topic_id)
+        about_ghost = requests_to(api, version, GHOST, NO_TOPICS_ID)
+        for there, ghost in zip(about_there, about_ghost, strict=True):
+            answer, other = (door.ask(NOBODY, api, version, request) for request in (there, ghost))
+            told = _told(api, version, answer)
+            assert told == _told(api, version, other), f"version {version} tells what is there"
+            if served.needs is not NOTHING and CODES.isdisjoint(_codes(told)):
+                shown = THERE.encode() in other or door.topic_id in other
+                assert not shown, f"version {version} is not refused: {there}"
+    assert door.digest() == before, "something was written"
+
+
+def test_what_needs_nothing_tells_of_no_right(doors: dict[str, Door]) -> None:
+    assert [served.api for served in _SERVED.values() if served.needs is NOTHING] == [API_VERSIONS, DESCRIBE_CLUSTER]
+    lone = doors["nobody LoneDoor"]
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    answer = decode_response(DESCRIBE_CLUSTER, 2, memoryview(lone.ask(NOBODY, DESCRIBE_CLUSTER, 2, request))[4:])[1]
+    assert answer.cluster_authorized_operations == 0
+
+
+@each_api
+def test_an_api_asks_for_the_rights_that_it_declares(served: ServedApi[Any, Any], doors: dict[str, Door]) -> None:
+    door = doors_of(served, "others", doors)[0]
+    askers = [NOBODY, *(_all_but(lacking, served)[0] for lacking in served.needs.rights)]
+    door.authorizer.asked.clear()
+    versions = door.versions(served)
+    for version in {versions[0], versions[-1]}:
+        for asker in askers:
+            door.prepare()
+            for request in (
+                *requests_to(served.api, version, THERE, door.topic_id),
+                *requests_to(served.api, version, GHOST, NO_TOPICS_ID),
+            ):
+                door.ask(asker, served.api, version, request)
+    assert door.authorizer.asked == set(served.needs.rights)
+
+
+def _told(api: Api[Any, Any], version: int, answer: bytes) -> Any:
+    """Returns the answer, in which names and ids are the same whether something is there or not. By an id that does not
+    exist Kafka tells so, and refuses one that does: that is the same here, too.
+    """
+    assert answer, "nobody answers"
+    same = answer.replace(GHOST.encode(), THERE.encode())
+    return _plain(decode_response(api, version, memoryview(same)[4:])[1])
+
+
+def _plain(value: Any, *, is_by_id: bool = False) -> Any:
+    if isinstance(value, list):
+        return [_plain(each, is_by_id=is_by_id) for each in value]
+    if not isinstance(value, msgspec.Struct):
+        return bytes(value) if isinstance(value, memoryview) else value
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    if fields.get("topic_id", bytes(16)) != bytes(16):
+        fields["topic_id"], is_by_id = b"", True
+    plain = {name: _plain(each, is_by_id=is_by_id) for name, each in fields.items()}
+    if is_by_id and plain.get("error_code") == ErrorCode.UNKNOWN_TOPIC_ID:
+        plain["error_code"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if is_by_id:
+        plain.pop("error_message", None)
+    return plain
+
+
+def _codes(plain: Any) -> Iterator[int]:
+    if isinstance(plain, list):
+        for each in plain:
+            yield from _codes(each)
+    elif isinstance(plain, dict):
+        for name, value in plain.items():
+            if name.endswith("error_code"):
+                yield value
+            yield from _codes(value)
