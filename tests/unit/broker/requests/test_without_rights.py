@@ -23,7 +23,7 @@ from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.files.file_records import FileRegion
 from core.protocol.frame import decode_response, encode_request
-from core.protocol.message import Api, Field, schema_of
+from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
@@ -52,6 +52,7 @@ from core.security.acl_rules import AclRules, Decision
 from core.security.principal import Principal
 from tests.support.broker import SteeredNode, add_topic, ask, delete_topic, open_broker, produce
 from tests.support.fake_entry import FakeEntry
+from tests.support.filled_requests import NO_ID, Names, requests_to
 from tests.support.logs import make_batch
 from tests.support.member import TOPIC_ID, Member
 
@@ -62,59 +63,9 @@ OWNER = Principal("User", "owner")
 HOST = "127.0.0.1"
 CODES = {int(code) for code in REFUSALS.values()}
 
-USUAL: Any = object()
-"""Stands for the name, the id or the default."""
-BY_NAME_OR_ID = {"name": [USUAL, None], "topic_id": [bytes(16), USUAL]}
-VALUES: dict[str, dict[str, list[Any]]] = {
-    "AddPartitionsToTxn": {"verify_only": [True]},
-    "AlterConfigs": {"resource_type": [2, 4, 16, 32]},
-    "ConsumerGroupHeartbeat": {"subscribed_topic_regex": [None]},
-    "CreateTopics": {"num_partitions": [1], "replication_factor": [1], "assignments": [[]], "configs": [[]]},
-    "DeleteTopics": BY_NAME_OR_ID,
-    "DescribeConfigs": {"resource_type": [2, 4, 8, 16, 32]},
-    "Fetch": {"replica_id": [-1, 5]},
-    "FindCoordinator": {"key_type": [0, 1, 2]},
-    "IncrementalAlterConfigs": {"resource_type": [2, 4, 16, 32]},
-    "InitProducerId": {"transactional_id": [USUAL, None]},
-    "Metadata": {**BY_NAME_OR_ID, "allow_auto_topic_creation": [True]},
-    "OffsetForLeaderEpoch": {"replica_id": [-1, 5]},
-    "Produce": {"acks": [-1], "transactional_id": [USUAL, None]},
-}
-"""What a field holds in turn, where the usual value makes no sense, or one value alone does not ask for all rights."""
 
-
-def requests_to(api: Api[Any, Any], version: int, name: str, topic_id: bytes) -> list[Any]:
-    """Returns requests about that name, and one about everything if there is such a one."""
-    values = VALUES.get(api.name, {})
-    count = max((len(choices) for choices in values.values()), default=1)
-    chosen = [{field: choices[number % len(choices)] for field, choices in values.items()} for number in range(count)]
-    lists = [field for field in schema_of(api.request).fields if field.kind == "array" and version in field.versions]
-    if lists:
-        everything = {field.name: None if version in field.nullable else [] for field in lists}
-        chosen.append({**chosen[0], **everything})
-    return [_filled(api.request, version, name, topic_id, each) for each in chosen]
-
-
-def _filled(cls: type, version: int, name: str, topic_id: bytes, chosen: dict[str, Any]) -> Any:
-    """Returns the message with one element in each list, the name in each text, and the id in each id."""
-
-    def value_of(field: Field) -> Any:
-        value = chosen.get(field.name, USUAL)
-        if value is not USUAL and (value is not None or version in field.nullable):
-            return value
-        if field.kind == "array":
-            return [element_of(str(field.element), field.element)]
-        return element_of(field.kind, field.element, field.default)
-
-    def element_of(kind: str, element: Any, default: Any = 0) -> Any:
-        if isinstance(element, type):
-            return _filled(element, version, name, topic_id, chosen)
-        return {"string": name, "uuid": topic_id, "bytes": name.encode(), "records": BATCH}.get(kind, default)
-
-    return cls(**{field.name: value_of(field) for field in schema_of(cls).fields if version in field.versions})
-
-
-BATCH = bytes(make_batch(b"v").buffer)
+def all_named(name: str, topic_id: bytes = NO_ID) -> Names:
+    return Names((name,), name, name, topic_id)
 
 
 class RecordingAuthorizer(Authorizer):
@@ -172,7 +123,7 @@ class Door:
         """Of all files, their names and bytes, and of the topics, groups and transactions that are known."""
         found = hashlib.sha256()
         for api in (METADATA, LIST_GROUPS, LIST_TRANSACTIONS):
-            (everything,) = requests_to(api, api.versions.last, "", bytes(16))[-1:]
+            everything = requests_to(api, api.versions.last, all_named(THERE))[-1]
             found.update(self.ask(OWNER, api, api.versions.last, everything))
         for path in sorted(self.node.directory.rglob("*")):
             found.update(f"{path.relative_to(self.node.directory)}\n".encode())
@@ -288,8 +239,8 @@ def test_nobody_learns_or_changes_anything(served: ServedApi[Any, Any], doors: d
 def _ask_as_nobody(served: ServedApi[Any, Any], door: Door) -> None:
     api, before = served.api, door.digest()
     for version in door.versions(served):
-        about_there = requests_to(api, version, THERE, door.topic_id)
-        about_ghost = requests_to(api, version, GHOST, NO_TOPICS_ID)
+        about_there = requests_to(api, version, all_named(THERE, door.topic_id))
+        about_ghost = requests_to(api, version, all_named(GHOST, NO_TOPICS_ID))
         for there, ghost in zip(about_there, about_ghost, strict=True):
             answer, other = (door.ask(NOBODY, api, version, request) for request in (there, ghost))
             told = _told(api, version, answer)
@@ -318,8 +269,8 @@ def test_an_api_asks_for_the_rights_that_it_declares(served: ServedApi[Any, Any]
         for asker in askers:
             door.prepare()
             for request in (
-                *requests_to(served.api, version, THERE, door.topic_id),
-                *requests_to(served.api, version, GHOST, NO_TOPICS_ID),
+                *requests_to(served.api, version, all_named(THERE, door.topic_id)),
+                *requests_to(served.api, version, all_named(GHOST, NO_TOPICS_ID)),
             ):
                 door.ask(asker, served.api, version, request)
     assert door.authorizer.asked == set(served.needs.rights)
