@@ -79,9 +79,9 @@ class RecordingAuthorizer(Authorizer):
         self.asked.add(right)
         return super().decide(asker, right, name)
 
-    def authorize_somewhere(self, asker: Asker, right: Right) -> bool:
+    def authorize_somewhere(self, asker: Asker, right: Right, request: str) -> bool:
         self.asked.add(right)
-        return super().authorize_somewhere(asker, right)
+        return super().authorize_somewhere(asker, right, request)
 
     def operations(self, asker: Asker, resource_type: ResourceType, name: str) -> Sequence[AclOperation]:
         asked = set(self.asked)
