@@ -402,8 +402,10 @@ class BrokerServer:
 
     def _make_authorizer(self, config: BrokerConfig, controller: BrokerMetadata) -> Authorizer | None:
         """Returns who may do what, if clients come that are not the owner of the directory. The rules follow the
-        metadata from now on.
+        metadata, or ZooKeeper, from now on.
         """
+        if self._entry is not None:
+            return Authorizer(self._entry.security.acls.rules) if config.authorizes() else None
         stored = controller.image.security.acls
         if self._is_embedded or not config.authorizes(holds_acls=bool(stored)):
             return None

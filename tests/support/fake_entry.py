@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
+from unittest.mock import Mock
 
+from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.client_quotas import ClientQuotas
+from core.broker.replication.unenforced_security import UnenforcedSecurity
+from core.broker.serving.loop_tasks import LoopTasks
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
+from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.zookeeper.znodes import ConfigEntity
-from core.zookeeper.zookeeper_session import SessionFigures, SessionState
+from core.zookeeper.zookeeper_session import SessionFigures, SessionState, ZooKeeperSession
+from tests.support.fake_zookeeper import FakeZooKeeper
 
 
 class FakeEntry:
@@ -30,6 +37,15 @@ class FakeEntry:
         self.controller: ClusterMemberMetadata | None = None
         self.written: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
         self.quotas = ClientQuotas(self._write)
+        self.security = UnenforcedSecurity(
+            cast(ZooKeeperSession, FakeZooKeeper().session()),
+            self.quotas,
+            BrokerConfig(),
+            (),
+            clock=SystemClock(),
+            write=Mock(),
+            tasks=LoopTasks(),
+        )
 
     def _write(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> Pending[KafkaError | None]:
         """Is done when the test completes it."""

@@ -180,7 +180,7 @@ def _entity_of(named: Named) -> ConfigEntity:
     if any(name == "" for name in named.values()):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Empty name of a client quota entity")
     for kind, name in named.items():
-        if name is not None and not _is_legal(kind, name):
+        if name is not None and not is_legal_name(kind, name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r:.100} can't be the {kind} of a client quota entity")
     names = {kind: DEFAULT_ENTITY if name is None else name for kind, name in named.items()}
     if names.keys() == {IP}:
@@ -193,7 +193,7 @@ def _entity_of(named: Named) -> ConfigEntity:
     return ConfigEntity("clients", names[CLIENT_ID])
 
 
-def _is_legal(kind: str, name: str) -> bool:
+def is_legal_name(kind: str, name: str) -> bool:
     """Returns whether the name can be a ZooKeeper node's. Unlike a user, an address is not sanitised for that; it may
     be a host name.
     """

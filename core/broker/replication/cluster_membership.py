@@ -345,6 +345,7 @@ class Membership:
         """`replication_quota` is that of the partitions that this broker follows."""
         self.controller = controller
         self.quotas = entry.quotas
+        self.security = entry.security.store
         self.read_configs = entry.read_configs
         self.assigned = LeaderAndIsrChanges(node_id, configs, log_manager, replicas, late_loads, deletion)
         self._node_id = node_id

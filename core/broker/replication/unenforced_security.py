@@ -1,8 +1,10 @@
-"""Security settings of a ZooKeeper-mode cluster that plog does not enforce: ACLs, SCRAM users, delegation tokens, and
-dynamic settings of brokers. Quotas protect no data: they are reported, and are no reason to leave.
+"""Security settings of a ZooKeeper-mode cluster that plog does not enforce: without an authorizer ACLs, SCRAM users
+and delegation tokens, and always dynamic settings of brokers. Quotas protect no data: they are reported, and are no
+reason to leave. With an authorizer whoever can't log in is User:ANONYMOUS, and may do what ACLs allow that.
 
 Settings found at the start are an error before a data directory is touched; later ones make the broker leave. No
-request that plog serves may write them: `find_guards` refuses such settings, and `ClientQuotas` refuses credentials.
+request that plog serves may write them: `find_guards` refuses such settings, `ClientQuotas` refuses credentials, and
+`ZooKeeperSecurity` everything without an authorizer.
 """
 
 from __future__ import annotations
@@ -15,19 +17,25 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import ZOOKEEPER_AUTHORIZERS
 from core.broker.config.client_quotas import ClientQuotas
 from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
+from core.broker.replication.zookeeper_security import WriteSettings, ZooKeeperSecurity
+from core.broker.serving.loop_tasks import LoopTasks
 from core.cluster.image.security_image import counts_text
 from core.common.clock import Clock
 from core.common.endpoint import Endpoint
-from core.common.errors import UsageError
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, UsageError
 from core.security.acl_rules import AclRules
+from core.security.principal import parse_principals
 from core.zookeeper.stored_acls import StoredAcls
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 
 _log = logging.getLogger("plog.zookeeper")
 
-_SCRAM = "SCRAM-"
-"""The prefix of a user's settings that are credentials: SCRAM-SHA-256, SCRAM-SHA-512."""
+_NOT_OBEYED = KafkaError(
+    ErrorCode.SECURITY_DISABLED,
+    "without authorizer.class.name, brokers of plog leave a cluster with ACLs or users: set it first",
+)
 
 
 class UnenforcedSecurity:
@@ -39,16 +47,23 @@ class UnenforcedSecurity:
         quotas: ClientQuotas,
         config: BrokerConfig,
         listens: Sequence[Endpoint],
+        *,
         clock: Clock,
+        write: WriteSettings,
+        tasks: LoopTasks,
     ) -> None:
-        """`config` is the broker's static configuration, `listens` are its endpoints."""
+        """`config` is the broker's static configuration, `listens` are its endpoints; `write` changes settings."""
         self.on_guarded: list[Callable[[UsageError], None]] = []
         """Called with the reason why the broker must leave the cluster, in a controlled way."""
         self._quotas = quotas
         self._config = config
         self._listens = listens
-        self.acls = StoredAcls(session, AclRules(), self._look, clock=clock)
-        self._users: set[str] = set()
+        rules = AclRules(
+            super_users=parse_principals(config.super_users),
+            allows_everyone_if_none=config.allow_everyone_if_no_acl_found,
+        )
+        self.acls = StoredAcls(session, rules, self._look, clock=clock)
+        self.store = ZooKeeperSecurity(self.acls, write, tasks, None if config.authorizes() else _NOT_OBEYED)
         self._of_brokers: dict[str, Mapping[str, str]] = {}
         self._node_id: int | None = None
         self._said = ""
@@ -56,13 +71,17 @@ class UnenforcedSecurity:
     async def start(self, node_id: int) -> None:
         """Reads the settings, and watches for changes. Raises UsageError if the broker must not serve the cluster."""
         self._node_id = node_id
+        if self._config.authorizes():
+            await self.acls.make_folders()
         await self.acls.start()
         self.ensure_open()  # also for findings of `_look` before anybody subscribed
         self._said = self.summary
-        if self.acls.has_folders and not self.acls.rules:
+        if self.acls.has_folders and not self.acls.rules and not self._config.authorizes():
             _log.warning(
                 "an authorizer of Kafka's has worked in this cluster (/kafka-acl in ZooKeeper): if the other brokers "
-                "still have one, they let in nobody but super users, and plog lets in everybody"
+                "still have one, they let in nobody but super users, and plog lets in everybody; if so, set "
+                "authorizer.class.name=%s",
+                ZOOKEEPER_AUTHORIZERS[0],
             )
 
     def stop(self) -> None:
@@ -70,11 +89,12 @@ class UnenforcedSecurity:
 
     @property
     def summary(self) -> str:
-        """The count of each kind, for people; empty if nothing is protected."""
+        """The count of each kind that is not obeyed, for people; empty if nothing is protected."""
         return self._count_text(self._quotas.count)
 
     def _count_text(self, quotas: int) -> str:
-        acls, users, tokens = len(self.acls.rules), len(self._users), self.acls.tokens
+        acls = 0 if self._config.authorizes() else len(self.acls.rules)
+        users, tokens = len(self.store.users), self.acls.tokens
         return counts_text([(acls, "ACL"), (users, "SCRAM user"), (tokens, "delegation token"), (quotas, "quota")])
 
     def take(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:
@@ -82,10 +102,7 @@ class UnenforcedSecurity:
         if entity.kind == "topics":
             return
         if entity.kind == "users" and entity.client is None:
-            if any(name.startswith(_SCRAM) for name in settings):
-                self._users.add(entity.name)
-            else:
-                self._users.discard(entity.name)
+            self.store.take_user(entity.name, settings)
         elif entity.kind == "brokers":
             self._of_brokers[entity.name] = settings
         self._look()
@@ -93,7 +110,7 @@ class UnenforcedSecurity:
     def note_unreadable(self, entity: ConfigEntity) -> None:
         """Notes a user whose settings can't be read: it may have credentials."""
         if entity.kind == "users" and entity.client is None:
-            self._users.add(entity.name)
+            self.store.take_user(entity.name, None)
             self._look()
 
     def ensure_open(self) -> None:

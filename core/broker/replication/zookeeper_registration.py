@@ -217,7 +217,16 @@ class ZooKeeperRegistration:
         self._clock = clock
         self._session = ZooKeeperSession(config)
         self.quotas = ClientQuotas(self._write_settings)
-        self.security = UnenforcedSecurity(self._session, self.quotas, broker_config or BrokerConfig(), listens, clock)
+        self._tasks = LoopTasks()
+        self.security = UnenforcedSecurity(
+            self._session,
+            self.quotas,
+            broker_config or BrokerConfig(),
+            listens,
+            clock=clock,
+            write=self._write_configs,
+            tasks=self._tasks,
+        )
         self._changes = ConfigChanges(
             self._session, self._on_config, clock=clock, on_unreadable=self.security.note_unreadable
         )
@@ -229,7 +238,6 @@ class ZooKeeperRegistration:
         self._registration: Registration | None = None
         self._unreported = 0
         """How many failed replicas are not reported to ZooKeeper yet."""
-        self._tasks = LoopTasks()
 
     def __str__(self) -> str:
         return str(self._config)
@@ -385,24 +393,18 @@ class ZooKeeperRegistration:
         return self._write_settings(ConfigEntity(kind, name or DEFAULT_ENTITY), changes)
 
     def _write_settings(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> Pending[KafkaError | None]:
-        pending = Pending[KafkaError | None]()
-        self._tasks.begin(self._write_configs(entity, changes, pending))
-        return pending
+        return self._tasks.pending(self._write_configs(entity, changes))
 
-    async def _write_configs(
-        self, entity: ConfigEntity, changes: Mapping[str, str | None], then: Pending[KafkaError | None]
-    ) -> None:
+    async def _write_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> KafkaError | None:
         try:
             settings = await self._merge(entity, changes)
             await self._session.commit([Create(CONFIG_CHANGE_PREFIX, encode_config_change(entity), is_sequential=True)])
         except KafkaError as error:
-            then.complete_with(error)
-            return
+            return error
         except (ZooKeeperError, MalformedMessageError) as error:
-            then.complete_with(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
-            return
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         self._on_config(entity, settings)
-        then.complete_with(None)
+        return None
 
     async def _merge(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Returns the settings as written; tries again after a concurrent write."""

@@ -68,7 +68,9 @@ class Services:
 
     @property
     def security(self) -> SecurityStore:
-        """The ACLs and the credentials of users, which a member of a cluster leaves to Kafka's brokers."""
+        """The ACLs, and the credentials of users."""
+        if self.membership is not None:
+            return self.membership.security
         assert isinstance(self.controller, SingleNodeController)
         return self.controller.security
 

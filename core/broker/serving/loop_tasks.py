@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+from core.common.pending import Pending
+
+T = TypeVar("T")
 
 
 def new_runner() -> asyncio.Runner:
@@ -34,6 +38,16 @@ class LoopTasks:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def pending(self, work: Coroutine[Any, Any, T]) -> Pending[T]:
+        """Starts the work as a task, and returns its value, which comes when it ends."""
+        pending = Pending[T]()
+
+        async def complete() -> None:
+            pending.complete_with(await work)
+
+        self.begin(complete())
+        return pending
 
     async def wait(self) -> None:
         """Returns when all tasks have ended."""

@@ -1,6 +1,7 @@
 """The ACLs and SCRAM credentials of a broker or a cluster, as requests change and read them.
 
-A lone broker keeps them in its metadata log (`SingleNodeSecurity`), a cluster with ZooKeeper in nodes there.
+A lone broker keeps them in its metadata log (`SingleNodeSecurity`), a cluster with ZooKeeper in nodes there
+(`ZooKeeperSecurity`).
 """
 
 from __future__ import annotations
@@ -8,13 +9,41 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion, ScramCredentialUpsertion
 from core.security.acl import Acl, AclFilter
+from core.security.sasl.scram import LEAST_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
+
+MOST_ITERATIONS = 16_384
+"""The most iterations of a stored credential: MAX_ITERATIONS of Kafka's ScramControlManager."""
+
+MECHANISMS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
+"""The mechanisms by their numbers in requests and records (org.apache.kafka.clients.admin.ScramMechanism)."""
+
+TWICE = "A user credential cannot be altered twice in the same request"
+NOT_THERE = "Attempt to delete a user credential that does not exist"
 
 ScramAlteration = ScramCredentialDeletion | ScramCredentialUpsertion
 """A deletion, or a credential that is set."""
+
+
+def ensure_sound(asked: ScramAlteration) -> ScramMechanism:
+    """Returns the mechanism. Raises KafkaError for what Kafka refuses whatever users there are."""
+    if not asked.name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    mechanism = MECHANISMS.get(asked.mechanism)
+    if mechanism is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(asked, ScramCredentialUpsertion):
+        if asked.iterations < LEAST_ITERATIONS:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        if asked.iterations > MOST_ITERATIONS:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        if not asked.salted_password:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Java makes no key of nothing
+    return mechanism
 
 
 class DeletedAcl(NamedTuple):
@@ -44,7 +73,9 @@ class SecurityStore(Protocol):
         """
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> Deletions | Pending[Deletions]:
-        """Deletes the ACLs that match any of the filters; an ACL that several match is in the outcome of each."""
+        """Deletes the ACLs that match any of the filters; an ACL that several match is in the outcome of each, of a
+        cluster with ZooKeeper in that of the first.
+        """
 
     def scram_users(self) -> Mapping[str, Mapping[int, int]]:
         """Returns the users with SCRAM credentials: for each one its mechanisms, by Kafka's numbers, and their

@@ -13,7 +13,7 @@ from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.image.metadata_record import MetadataRecord
 from core.cluster.image.security_image import acl_of_record
-from core.cluster.image.security_store import DeletedAcl, ScramAlteration
+from core.cluster.image.security_store import NOT_THERE, TWICE, DeletedAcl, ScramAlteration, ensure_sound
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import random_uuid
@@ -30,7 +30,6 @@ from core.security.acl import (
     AclFilter,
     parse_host_range,
 )
-from core.security.sasl.scram import LEAST_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512
 
 MOST_CHANGED_ACLS = 10_000
 """The most ACLs that one request adds or deletes: MAX_RECORDS_PER_USER_OP of Kafka's QuorumController."""
@@ -38,16 +37,8 @@ MOST_CHANGED_ACLS = 10_000
 _MOST_COMPARED = 1_000_000
 """The most comparisons of filters with ACLs for one request, which take about a second; Kafka knows no limit."""
 
-MOST_ITERATIONS = 16_384
-"""The most iterations of a stored credential: MAX_ITERATIONS of Kafka's ScramControlManager."""
-
-MECHANISMS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
-"""The mechanisms by their numbers in requests and records (org.apache.kafka.clients.admin.ScramMechanism)."""
-
 _FIRST_LEVEL_WITH_SCRAM = 11  # metadata.version 3.5-IV2
 _FIRST_LEVEL_WITH_RANGES = 32  # metadata.version 4.4-IV1, KIP-1276
-
-_TWICE = "A user credential cannot be altered twice in the same request"
 
 
 class SingleNodeSecurity:
@@ -138,7 +129,7 @@ class SingleNodeSecurity:
                 continue
             try:
                 if records.pop(one.name, None) is not None:
-                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
+                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, TWICE)
                 records[one.name] = self._record_of(one)
             except KafkaError as error:
                 errors[one.name] = error
@@ -148,22 +139,12 @@ class SingleNodeSecurity:
     def _record_of(self, asked: ScramAlteration) -> MetadataRecord:
         if self._image.features.get(METADATA_VERSION_FEATURE, 0) < _FIRST_LEVEL_WITH_SCRAM:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
-        if not asked.name:
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-        mechanism = MECHANISMS.get(asked.mechanism)
-        if mechanism is None:
-            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        mechanism = ensure_sound(asked)
         if isinstance(asked, ScramCredentialDeletion):
             if (asked.name, asked.mechanism) not in self._image.security.scram_credentials:
-                message = "Attempt to delete a user credential that does not exist"
-                raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+                raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE)
             return RemoveUserScramCredentialRecord(asked.name, asked.mechanism)
-        if asked.iterations < LEAST_ITERATIONS:
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
-        if asked.iterations > MOST_ITERATIONS:
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-        if not (salted := asked.salted_password):
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Java makes no key of nothing
+        salted = asked.salted_password
         keys = mechanism.stored_key(salted), mechanism.server_key(salted)
         return UserScramCredentialRecord(asked.name, asked.mechanism, asked.salt, *keys, asked.iterations)
 

@@ -381,17 +381,13 @@ SERVES = (
         DESCRIBE_USER_SCRAM_CREDENTIALS,
         describe_user_scram_credentials,
         whole(DESCRIBE_THE_CLUSTER, refuse=_refuse_descriptions),
-        needs_quorum=True,
     ),
     ServedApi(
         ALTER_USER_SCRAM_CREDENTIALS,
         alter_user_scram_credentials,
         whole(ALTER_CLUSTER, refuse=_refuse_alterations),
-        needs_quorum=True,
     ),
-    ServedApi(
-        DESCRIBE_ACLS, describe_acls, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True
-    ),  # members of a cluster leave them to Kafka's brokers
-    ServedApi(CREATE_ACLS, create_acls, whole(ALTER_CLUSTER, refuse=_refuse_creations), needs_quorum=True),
-    ServedApi(DELETE_ACLS, delete_acls, whole(ALTER_CLUSTER, refuse=_refuse_deletions), needs_quorum=True),
+    ServedApi(DESCRIBE_ACLS, describe_acls, whole(DESCRIBE_THE_CLUSTER)),
+    ServedApi(CREATE_ACLS, create_acls, whole(ALTER_CLUSTER, refuse=_refuse_creations)),
+    ServedApi(DELETE_ACLS, delete_acls, whole(ALTER_CLUSTER, refuse=_refuse_deletions)),
 )

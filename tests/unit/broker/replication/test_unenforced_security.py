@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -37,7 +38,7 @@ class Opened:
     def __init__(
         self, zookeeper: FakeZooKeeper, *listens: Endpoint, ignores_security: bool = False, **static: str
     ) -> None:
-        config = BrokerConfig(unknown=static, ignores_security=ignores_security)
+        config = replace(BrokerConfig.parse(static), ignores_security=ignores_security)
         self.session = zookeeper.session()
         self.reasons: list[str] = []
         with patch.object(zookeeper_registration, "ZooKeeperSession", return_value=self.session):

@@ -1,0 +1,211 @@
+"""The ACLs and SCRAM credentials of a cluster with ZooKeeper, as requests read and change them.
+
+The checks are those of Kafka 3.9, and so are the nodes: kafka.security.authorizer.AclAuthorizer for ACLs,
+kafka.server.ZkAdminManager for credentials, which are settings of users (/config/users):
+
+    SCRAM-SHA-256    salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=N
+
+Any broker changes them, while Kafka's controller alone changes credentials.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from core.broker.config.client_quotas import USER, is_legal_name
+from core.broker.serving.loop_tasks import LoopTasks
+from core.cluster.image.security_store import (
+    MECHANISMS,
+    NOT_THERE,
+    TWICE,
+    DeletedAcl,
+    Deletions,
+    ScramAlteration,
+    ensure_sound,
+)
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError, UsageError
+from core.common.pending import Pending
+from core.protocol.schema.quotas_and_users import ScramCredentialDeletion
+from core.security.acl import Acl, AclFilter, AclOperation, PatternType, ResourceType
+from core.security.principal import Principal
+from core.zookeeper.stored_acls import ResourcePattern, StoredAcls
+from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
+from core.zookeeper.zookeeper_transaction import ZooKeeperError
+
+_SCRAM = "SCRAM-"
+"""The prefix of a user's settings that are credentials."""
+_ITERATIONS = re.compile(r"(?:^|,)iterations=(\d{1,9})(?:,|$)")
+
+WriteSettings = Callable[[ConfigEntity, Mapping[str, str | None]], Awaitable[KafkaError | None]]
+
+_NUMBERS = {one.name: number for number, one in MECHANISMS.items()}
+
+
+class ZooKeeperSecurity:
+    """A `SecurityStore`; owned by the loop's thread."""
+
+    def __init__(
+        self, acls: StoredAcls, write: WriteSettings, tasks: LoopTasks, refusal: KafkaError | None = None
+    ) -> None:
+        """`write` changes the settings of a user; `refusal` is why nothing may be added here, or None."""
+        self.users: dict[str, Mapping[str, str]] = {}
+        """The credentials of each user by their mechanisms; none if the user can't be read, who may have some."""
+        self._acls = acls
+        self._write = write
+        self._tasks = tasks
+        self._refusal = refusal
+
+    def _ensure_obeyed(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+
+    # --- ACLs
+
+    def acls(self) -> Collection[Acl]:
+        return self._acls.rules.find(AclFilter())
+
+    def create_acls(self, acls: Sequence[Acl]) -> Pending[Sequence[KafkaError | None]]:
+        self._ensure_obeyed()
+        return self._tasks.pending(self._create_acls(acls))
+
+    async def _create_acls(self, acls: Sequence[Acl]) -> Sequence[KafkaError | None]:
+        outcomes = {acl: _find_problem(acl) for acl in acls}
+        by_resource: dict[ResourcePattern, set[Acl]] = defaultdict(set)
+        for acl, problem in outcomes.items():
+            if problem is None:
+                by_resource[ResourcePattern(*acl[:3])].add(acl)
+        for resource, new in by_resource.items():
+            outcomes |= dict.fromkeys(new, await self._change(resource, frozenset(new).union))
+        return [outcomes[acl] for acl in acls]
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> Pending[Deletions]:
+        """An ACL that several filters match is in the outcome of the first."""
+        return self._tasks.pending(self._delete_acls(filters))
+
+    async def _delete_acls(self, filters: Sequence[AclFilter]) -> Deletions:
+        """Looks into the nodes of resources that filters name, of whose ACLs this broker may not know yet."""
+        resources = {ResourcePattern(*acl[:3]) for acl in self.acls()} | {
+            named for one in filters if (named := _find_named(one)) is not None
+        }
+        outcomes: list[list[DeletedAcl]] = [[] for _ in filters]
+        for resource in sorted(resources):
+            found: dict[Acl, int] = {}
+
+            def edit(known: frozenset[Acl], found: dict[Acl, int] = found) -> frozenset[Acl]:
+                found.clear()
+                for acl in known:
+                    if (first := next((n for n, one in enumerate(filters) if one.matches(acl)), None)) is not None:
+                        found[acl] = first
+                return known - found.keys()
+
+            error = await self._change(resource, edit)
+            for acl, number in found.items():
+                outcomes[number].append(DeletedAcl(acl, error))
+        return outcomes
+
+    async def _change(
+        self, resource: ResourcePattern, edit: Callable[[frozenset[Acl]], frozenset[Acl]]
+    ) -> KafkaError | None:
+        try:
+            await self._acls.change(resource, edit)
+        except KafkaError as error:
+            return error
+        except (ZooKeeperError, MalformedMessageError) as error:
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        return None
+
+    # --- users
+
+    def take_user(self, name: str, settings: Mapping[str, str] | None) -> None:
+        """Notes the present settings of a user; None if they can't be read."""
+        found = {key: text for key, text in (settings or {}).items() if key.startswith(_SCRAM)}
+        if found or settings is None:
+            self.users[name] = found
+        else:
+            self.users.pop(name, None)
+
+    def scram_users(self) -> Mapping[str, Mapping[int, int]]:
+        """The iterations are 0 if a credential can't be read."""
+        return {
+            user: {_NUMBERS[name]: _iterations(text) for name, text in found.items() if name in _NUMBERS}
+            for user, found in self.users.items()
+            if found
+        }
+
+    def alter_scram_credentials(
+        self, alterations: Sequence[ScramAlteration]
+    ) -> Pending[Mapping[str, KafkaError | None]]:
+        """A user may be given credentials of both mechanisms at once, other than with KRaft."""
+        self._ensure_obeyed()
+        errors: dict[str, KafkaError | None] = {}
+        changes: dict[str, dict[str, str | None]] = defaultdict(dict)
+        times = Counter((one.name, one.mechanism) for one in alterations)
+        for one in alterations:
+            try:
+                name, text = self._setting_of(one)
+                if times[one.name, one.mechanism] > 1:
+                    raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, TWICE)
+                changes[one.name][name] = text
+            except KafkaError as error:
+                errors.setdefault(one.name, error)
+        sound = {user: some for user, some in changes.items() if user not in errors}
+        return self._tasks.pending(self._alter(sound, errors))
+
+    async def _alter(
+        self, changes: Mapping[str, Mapping[str, str | None]], outcomes: dict[str, KafkaError | None]
+    ) -> Mapping[str, KafkaError | None]:
+        for user, settings in changes.items():
+            outcomes[user] = await self._write(ConfigEntity("users", user), settings)
+        return outcomes
+
+    def _setting_of(self, asked: ScramAlteration) -> tuple[str, str | None]:
+        """Returns a user's setting: the mechanism, and the credential or None."""
+        mechanism = ensure_sound(asked)
+        if asked.name == DEFAULT_ENTITY or not is_legal_name(USER, asked.name):
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "No node of ZooKeeper can have the user's name")
+        if isinstance(asked, ScramCredentialDeletion):
+            if mechanism.name not in self.users.get(asked.name, {}):
+                raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE)
+            return mechanism.name, None
+        salted = asked.salted_password
+        parts = {
+            "salt": asked.salt,
+            "stored_key": mechanism.stored_key(salted),
+            "server_key": mechanism.server_key(salted),
+        }
+        texts = [f"{name}={b64encode(data).decode()}" for name, data in parts.items()]
+        return mechanism.name, ",".join([*texts, f"iterations={asked.iterations}"])
+
+
+def _iterations(credential: str) -> int:
+    found = _ITERATIONS.search(credential)
+    return int(found[1]) if found else 0
+
+
+def _find_problem(acl: Acl) -> KafkaError | None:
+    """Returns why no node can hold the ACL, or None."""
+    if not _has_path(acl.resource_name):
+        reason = f"ACL binding contains invalid resource name: {acl.resource_name:.100}"
+        return KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    if acl.operation is AclOperation.TWO_PHASE_COMMIT:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Kafka's brokers with ZooKeeper do not know TWO_PHASE_COMMIT")
+    try:
+        Principal.parse(acl.principal)
+    except UsageError as error:
+        return KafkaError(ErrorCode.INVALID_REQUEST, error.message)
+    return None
+
+
+def _has_path(name: str) -> bool:
+    return "/" not in name and is_legal_name(USER, name)
+
+
+def _find_named(wanted: AclFilter) -> ResourcePattern | None:
+    """Returns the one resource that the filter is about, if it is about one that a node can have."""
+    kind, name, pattern_type = wanted[:3]
+    is_one = kind > ResourceType.ANY and pattern_type in (PatternType.LITERAL, PatternType.PREFIXED)
+    return ResourcePattern(kind, name, pattern_type) if is_one and name and _has_path(name) else None

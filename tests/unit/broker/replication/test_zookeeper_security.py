@@ -1,0 +1,214 @@
+"""ACLs and users of a cluster with ZooKeeper, as requests change them at a member with and without an authorizer."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from core.broker.replication.zookeeper_security import ZooKeeperSecurity
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.protocol.schema.quotas_and_users import ScramCredentialDeletion, ScramCredentialUpsertion
+from core.security.acl import Acl, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
+from core.zookeeper.zookeeper_transaction import Create
+from tests.support.fake_zookeeper import FakeZooKeeper
+from tests.support.for_each import for_each
+from tests.unit.broker.replication.test_unenforced_security import SCRAM_USER, Opened
+from tests.unit.zookeeper.test_stored_acls import acls, put, settle
+
+AUTHORIZED = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:boss"}
+
+
+async def opened_in(zookeeper: FakeZooKeeper, **settings: str) -> Opened:
+    opened = Opened(zookeeper, **{**AUTHORIZED, **settings})
+    await opened.start()
+    return opened
+
+
+def acl(name: str = "t", who: str = "User:a", operation: AclOperation = AclOperation.READ, prefix: bool = False) -> Acl:
+    pattern_type = PatternType.PREFIXED if prefix else PatternType.LITERAL
+    return Acl(ResourceType.TOPIC, name, pattern_type, who, "*", operation, AclPermissionType.ALLOW)
+
+
+async def outcome(pending: Any) -> Any:
+    assert isinstance(pending, Pending)
+    found: list[Any] = []
+    pending.on_value = found.append
+    await settle()
+    return found[0]
+
+
+def codes(outcomes: Sequence[KafkaError | None]) -> list[ErrorCode | None]:
+    return [error and error.code for error in outcomes]
+
+
+async def test_with_an_authorizer_rules_and_users_are_no_reason_to_leave() -> None:
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, "/kafka-acl/Topic/t", acls())
+    put(zookeeper, "/config/users/alice", SCRAM_USER)
+    opened = await opened_in(zookeeper)
+    put(zookeeper, "/kafka-acl/Topic/u", acls())
+    put(zookeeper, "/delegation_token/tokens/x", b"{}")
+    await settle()
+    assert (opened.reasons, opened.entry.security.summary) == ([], "1 SCRAM user and 1 delegation token")
+    assert len(opened.entry.security.acls.rules) == 2
+    assert {"/kafka-acl/Group", "/kafka-acl-extended/prefixed/User", "/kafka-acl-changes"} <= zookeeper.nodes.keys()
+
+
+async def test_without_one_the_way_out_is_named_and_nothing_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, "/kafka-acl/Topic", b"")
+    opened = Opened(zookeeper)
+    await opened.start()
+    assert "set authorizer.class.name=kafka.security.authorizer.AclAuthorizer" in caplog.text
+    before = set(zookeeper.nodes)
+    store = opened.entry.security.store
+    for ask in (
+        lambda: store.create_acls([acl()]),
+        lambda: store.alter_scram_credentials([ScramCredentialUpsertion("a", 1, 4096, b"s", b"p")]),
+    ):
+        with pytest.raises(KafkaError, match="leave a cluster with ACLs or users") as refused:
+            cast(Any, ask)()
+        assert refused.value.code is ErrorCode.SECURITY_DISABLED
+    assert set(zookeeper.nodes) == before
+
+
+async def test_acls_are_created_and_deleted() -> None:
+    zookeeper = FakeZooKeeper()
+    here, there = await opened_in(zookeeper), await opened_in(zookeeper)
+    store = here.entry.security.store
+    wanted = [acl(), acl(who="User:b"), acl("p", prefix=True), acl()]
+    assert await outcome(store.create_acls(wanted)) == [None] * 4
+    assert set(there.entry.security.store.acls()) == set(wanted)
+    filters = [
+        AclFilter(principal="User:b"),
+        AclFilter(ResourceType.TOPIC, "pen", PatternType.MATCH),
+        AclFilter(ResourceType.TOPIC),
+        AclFilter(ResourceType.GROUP, "../../config/users/alice", PatternType.LITERAL),
+    ]
+    deleted = await outcome(there.entry.security.store.delete_acls(filters))
+    assert [[one.acl for one in some] for some in deleted] == [[wanted[1]], [wanted[2]], [wanted[0]], []]
+    assert all(one.error is None for some in deleted for one in some)
+    await settle()
+    assert (list(store.acls()), "/kafka-acl/Topic/t" in zookeeper.nodes) == ([], False)
+
+
+async def test_an_acl_of_which_no_notice_has_told_is_deleted_by_its_name() -> None:
+    zookeeper = FakeZooKeeper()
+    opened = await opened_in(zookeeper)
+    watches, zookeeper._watches = zookeeper._watches, []
+    put(zookeeper, "/kafka-acl/Topic/t", acls())
+    zookeeper._watches = watches
+    store = opened.entry.security.store
+    assert store.acls() == []
+    (deleted,) = await outcome(store.delete_acls([AclFilter(ResourceType.TOPIC, "t", PatternType.LITERAL)]))
+    assert [one.acl for one in deleted] == [acl(who="User:alice")]
+
+
+@for_each(
+    "wrong", [acl("a/b"), acl(".."), acl(who="alice"), acl(operation=AclOperation.TWO_PHASE_COMMIT), acl("a" * 11_000)]
+)
+async def test_an_acl_that_no_node_can_hold_is_refused(wrong: Acl) -> None:
+    zookeeper = FakeZooKeeper()
+    opened = await opened_in(zookeeper)
+    outcomes = await outcome(opened.entry.security.store.create_acls([acl("x"), wrong]))
+    assert codes(outcomes) == [None, ErrorCode.INVALID_REQUEST]
+    assert list(opened.entry.security.store.acls()) == [acl("x")]
+
+
+async def test_a_node_that_can_not_be_read_is_not_written_over() -> None:
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, "/kafka-acl/Topic/t", b"{")
+    opened = await opened_in(zookeeper)
+    store = opened.entry.security.store
+    (error,) = await outcome(store.create_acls([acl()]))
+    assert (error.code, zookeeper.nodes["/kafka-acl/Topic/t"].data) == (ErrorCode.UNKNOWN_SERVER_ERROR, b"{")
+
+
+# --- users
+
+_SALTED = hashlib.pbkdf2_hmac("sha256", b"secret", b"salt", 4096)
+_CLIENT_KEY = hmac.digest(_SALTED, b"Client Key", "sha256")
+KEYS = [b"salt", hashlib.sha256(_CLIENT_KEY).digest(), hmac.digest(_SALTED, b"Server Key", "sha256")]
+TEXT = "salt={},stored_key={},server_key={},iterations=4096".format(*(b64encode(one).decode() for one in KEYS))
+"""As org.apache.kafka.common.security.scram.internals.ScramCredentialUtils writes it (RFC 5802, 3)."""
+
+
+async def store_of(zookeeper: FakeZooKeeper) -> ZooKeeperSecurity:
+    opened = await opened_in(zookeeper)
+    await opened.session.ensure_paths(["/config/users"])
+    return opened.entry.security.store
+
+
+def upsertion(user: str, mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:
+    return ScramCredentialUpsertion(user, mechanism, iterations, b"salt", _SALTED)
+
+
+async def test_a_user_gets_and_loses_credentials() -> None:
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, "/config/users/al%20ice", b'{"version":1,"config":{"producer_byte_rate":"9"}}')
+    opened = await opened_in(zookeeper)
+    store = opened.entry.security.store
+    both = [upsertion("al ice"), upsertion("al ice", 2, 8192), upsertion("bob")]
+    assert await outcome(store.alter_scram_credentials(both)) == {"al ice": None, "bob": None}
+    config = json.loads(zookeeper.nodes["/config/users/al%20ice"].data)["config"]
+    assert (config["producer_byte_rate"], config["SCRAM-SHA-256"]) == ("9", TEXT)
+    assert store.scram_users() == {"al ice": {1: 4096, 2: 8192}, "bob": {1: 4096}}
+    notices = [
+        one.data
+        for some in opened.session.committed
+        for one in some
+        if isinstance(one, Create) and "changes" in one.path
+    ]
+    assert [json.loads(data)["entity_path"] for data in notices] == ["users/al%20ice", "users/bob"]
+    deletions = [ScramCredentialDeletion("al ice", 2), ScramCredentialDeletion("bob", 1)]
+    assert await outcome(store.alter_scram_credentials(deletions)) == {"al ice": None, "bob": None}
+    assert store.scram_users() == {"al ice": {1: 4096}}
+
+
+async def test_users_that_are_refused_each_in_its_way() -> None:
+    zookeeper = FakeZooKeeper()
+    store = await store_of(zookeeper)
+    asked = [
+        upsertion("good"),
+        upsertion("", 1),
+        upsertion("what", 3),
+        upsertion("few", 1, 4095),
+        upsertion("many", 1, 16385),
+        upsertion("twice"),
+        upsertion("twice"),
+        upsertion(".."),
+        upsertion("<default>"),
+        ScramCredentialDeletion("nobody", 1),
+    ]
+    outcomes = await outcome(store.alter_scram_credentials(asked))
+    found = dict(zip(outcomes, codes(outcomes.values()), strict=True))
+    bad = ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert found == {
+        "good": None,
+        "": bad,
+        "what": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        "few": bad,
+        "many": bad,
+        "twice": ErrorCode.DUPLICATE_RESOURCE,
+        "..": bad,
+        "<default>": bad,
+        "nobody": ErrorCode.RESOURCE_NOT_FOUND,
+    }
+    assert zookeeper.children("/config/users") == ["good"]
+
+
+@for_each("text", ["", "iterations=", "iterations=x", "salt=iterations=1", "iterations=99999999999"])
+async def test_credentials_that_can_not_be_read_are_shown_without_iterations(text: str) -> None:
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, "/config/users/a", json.dumps({"version": 1, "config": {"SCRAM-SHA-256": text, "x": "y"}}).encode())
+    put(zookeeper, "/config/users/b", b"{")
+    store = await store_of(zookeeper)
+    assert store.scram_users() == {"a": {1: 0}}
