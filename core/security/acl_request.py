@@ -1,0 +1,294 @@
+"""The options of `plog acl`: which ACLs to add, and which to look for, in the words of kafka-acls."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import Annotated
+
+from core.common.command_option import Option, ensure_compatible, excludes, needs
+from core.common.errors import UsageError
+from core.common.topic_partition import is_valid_topic_name
+from core.security.acl import (
+    ANY_HOST,
+    ANY_NAME,
+    CLUSTER_NAME,
+    OPERATIONS,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+from core.security.acl_text import parse_operation
+from core.security.principal import Principal
+
+_OP = AclOperation
+_PRODUCER = {
+    ResourceType.TOPIC: (_OP.WRITE, _OP.DESCRIBE, _OP.CREATE),
+    ResourceType.TRANSACTIONAL_ID: (_OP.WRITE, _OP.DESCRIBE),
+}
+_CONSUMER = {ResourceType.TOPIC: (_OP.READ, _OP.DESCRIBE), ResourceType.GROUP: (_OP.READ,)}
+_CLUSTER = (ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+class PatternChoice(StrEnum):
+    literal = "literal"
+    prefixed = "prefixed"
+    match = "match"
+    any = "any"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AclRequest:
+    """Without an option for them, all resources, principals, hosts and operations are looked for; several options are
+    combined, each with each.
+    """
+
+    principals: Annotated[
+        Sequence[str],
+        Option("What is allowed or denied to this principal; may be repeated.", "--principal", metavar="TYPE:NAME"),
+    ] = ()
+    allow_principals: Annotated[
+        Sequence[str],
+        Option("Who is allowed, as User:alice; may be repeated.", "--allow-principal", metavar="TYPE:NAME"),
+    ] = ()
+    deny_principals: Annotated[
+        Sequence[str], Option("Who is denied; may be repeated.", "--deny-principal", metavar="TYPE:NAME")
+    ] = ()
+    allow_hosts: Annotated[
+        Sequence[str], Option("The IP address from which it is allowed; may be repeated.", "--allow-host", metavar="IP")
+    ] = ()
+    deny_hosts: Annotated[
+        Sequence[str], Option("The IP address from which it is denied; may be repeated.", "--deny-host", metavar="IP")
+    ] = ()
+    operations: Annotated[
+        Sequence[str],
+        Option("What may be done, as Read or DescribeConfigs; may be repeated.", "--operation", metavar="NAME"),
+    ] = ()
+    producer: Annotated[bool, Option("All that a producer needs on its topics and transactional ids.")] = False
+    consumer: Annotated[bool, Option("All that a consumer needs on its topics and groups.")] = False
+    idempotent: Annotated[bool, Option("With --producer: IdempotentWrite on the cluster, for brokers before 2.8.")] = (
+        False
+    )
+    topics: Annotated[
+        Sequence[str], Option("A topic, or * for all; may be repeated.", "--topic", metavar="TOPIC", completes="topic")
+    ] = ()
+    groups: Annotated[
+        Sequence[str], Option("A consumer group; may be repeated.", "--group", metavar="GROUP", completes="group")
+    ] = ()
+    cluster: Annotated[bool, Option("The cluster itself.")] = False
+    transactional_ids: Annotated[
+        Sequence[str], Option("A transactional id; may be repeated.", "--transactional-id", metavar="ID")
+    ] = ()
+    delegation_tokens: Annotated[
+        Sequence[str], Option("A delegation token; may be repeated.", "--delegation-token", metavar="ID")
+    ] = ()
+    user_principals: Annotated[
+        Sequence[str],
+        Option("A user, whose tokens somebody may make; may be repeated.", "--user-principal", metavar="TYPE:NAME"),
+    ] = ()
+    pattern: Annotated[
+        PatternChoice | None,
+        Option(
+            "How names are compared: literal (without it) or prefixed; to look for ACLs also any, for both, and match, "
+            "for all that apply to the name.",
+            "--resource-pattern-type",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        ensure_compatible(self, RULES)
+
+    @property
+    def has_resource(self) -> bool:
+        return bool(self.resources())
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether nothing is said that an ACL could fail to match."""
+        return self.filters() == [AclFilter()]
+
+    # --- what is to be added
+
+    def acls(self) -> list[Acl]:
+        """Returns the ACLs to add. Raises UsageError for those that make no sense, or could never match."""
+        ensure_compatible(self, RULES_OF_ADD)
+        if self.pattern in (PatternChoice.match, PatternChoice.any):
+            raise UsageError(f"--resource-pattern-type {self.pattern} finds ACLs; one is added as literal or prefixed")
+        pattern = PatternType.PREFIXED if self.pattern is PatternChoice.prefixed else PatternType.LITERAL
+        rights = [
+            (type_, name, operation)
+            for type_, name, operations in self._rights()
+            for operation in operations or (AclOperation.ALL,)
+        ]
+        for type_, name, operation in rights:
+            _ensure_sound(type_, name or "", operation)
+        parties = [
+            (str(Principal.parse(principal.strip())), host, permission)
+            for principals, hosts, permission in (
+                (self.allow_principals, self.allow_hosts, AclPermissionType.ALLOW),
+                (self.deny_principals, self.deny_hosts, AclPermissionType.DENY),
+            )
+            for principal, host in product(principals, hosts or (ANY_HOST,))
+        ]
+        for _, host, _ in parties:
+            _ensure_host(host)
+        return [
+            Acl(
+                resource_type=type_,
+                resource_name=name or "",
+                pattern_type=PatternType.LITERAL if type_ is ResourceType.CLUSTER else pattern,
+                principal=principal,
+                host=host,
+                operation=operation,
+                permission_type=permission,
+            )
+            for (type_, name, operation), (principal, host, permission) in product(rights, parties)
+        ]
+
+    def warnings(self) -> Iterator[str]:
+        """Yields what is accepted and does something else than it looks like."""
+        for host in dict.fromkeys((*self.allow_hosts, *self.deny_hosts)):
+            if "/" in host:
+                yield f"{host}: brokers before Kafka 4.4 compare a host as text, so that this matches no client there"
+            elif ":" in host and host != _javas_text(host):
+                yield f"{host}: Kafka's brokers write this address as {_javas_text(host)}, and compare the text"
+        for principal in dict.fromkeys((*self.allow_principals, *self.deny_principals)):
+            if re.search(r"=[^,]*, +\w+=", principal):
+                yield f"{principal}: the name in a certificate has no space after a comma, unless a rule maps it so"
+        if self.pattern is PatternChoice.prefixed and ANY_NAME in (name for _, name in self.resources()):
+            yield "prefixed *: the names that begin with a star; without --resource-pattern-type, * is all names"
+
+    # --- what is looked for
+
+    def filters(self, pattern: PatternType | None = None) -> list[AclFilter]:
+        """Returns the filters, of which an ACL has to match one; with another pattern type than said. Raises UsageError
+        for words that nothing is called.
+        """
+        if pattern is None:
+            pattern = PatternType.LITERAL if self.pattern is None else PatternType[self.pattern.name.upper()]
+        if pattern is PatternType.MATCH and not self.has_resource:
+            raise UsageError("--resource-pattern-type match goes with a name", hint="for example --topic orders")
+        parties: list[tuple[str | None, str | None, AclPermissionType]] = []
+        for principals, hosts, permission in (
+            (self.principals, (), AclPermissionType.ANY),
+            (self.allow_principals, self.allow_hosts, AclPermissionType.ALLOW),
+            (self.deny_principals, self.deny_hosts, AclPermissionType.DENY),
+        ):
+            if principals or hosts:
+                parsed = [str(Principal.parse(text.strip())) for text in principals]
+                parties += [(p, h, permission) for p, h in product(parsed or (None,), hosts or (None,))]
+        rights = [
+            (type_, name, operation)
+            for type_, name, operations in self._rights()
+            for operation in operations or (AclOperation.ANY,)
+        ]
+        return [
+            AclFilter(
+                resource_type=type_,
+                resource_name=name,
+                pattern_type=self._how(type_, name, pattern),
+                principal=principal,
+                host=host,
+                operation=operation,
+                permission_type=permission,
+            )
+            for (type_, name, operation), (principal, host, permission) in product(
+                rights, parties or [(None, None, AclPermissionType.ANY)]
+            )
+        ]
+
+    def _how(self, type_: ResourceType, name: str | None, pattern: PatternType) -> PatternType:
+        is_any = type_ is ResourceType.CLUSTER or (name is None and self.pattern is None)
+        return PatternType.ANY if is_any else pattern
+
+    # --- resources and operations
+
+    def _rights(self) -> list[tuple[ResourceType, str | None, tuple[AclOperation, ...]]]:
+        """Returns the operations on each resource; () for all, None for any name."""
+        names = self.resources()
+        if not (self.producer or self.consumer):
+            operations = tuple(dict.fromkeys(map(parse_operation, self.operations)))
+            return [(type_, name, operations) for type_, name in names or [(ResourceType.ANY, None)]]
+        found: list[tuple[ResourceType, str | None, tuple[AclOperation, ...]]] = []
+        for is_asked, operations_of in ((self.producer, _PRODUCER), (self.consumer, _CONSUMER)):
+            if is_asked:
+                wanted = names or [(type_, None) for type_ in operations_of]
+                found += [(type_, name, operations_of[type_]) for type_, name in wanted if type_ in operations_of]
+        if self.idempotent:
+            found.append((*_CLUSTER, (AclOperation.IDEMPOTENT_WRITE,)))
+        return found
+
+    def resources(self) -> list[tuple[ResourceType, str | None]]:
+        """Returns the named resources, by type and name."""
+        named = (
+            (ResourceType.TOPIC, self.topics),
+            (ResourceType.GROUP, self.groups),
+            (ResourceType.TRANSACTIONAL_ID, self.transactional_ids),
+            (ResourceType.DELEGATION_TOKEN, self.delegation_tokens),
+            (ResourceType.USER, self.user_principals),
+        )
+        found: list[tuple[ResourceType, str | None]] = [_CLUSTER] if self.cluster else []
+        return found + [(type_, name.strip()) for type_, names in named for name in names]
+
+
+RULES = (
+    excludes("producer consumer", "operations", "--producer and --consumer name the operations: not with --operation"),
+    excludes("producer consumer", "deny_principals deny_hosts",
+             "--producer and --consumer are about what is allowed: not with --deny-principal or --deny-host"),
+    excludes("producer consumer", "cluster delegation_tokens user_principals",
+             "--producer and --consumer are about topics, groups and transactional ids"),
+    needs("idempotent", "producer", "--idempotent goes with --producer"),
+)  # fmt: skip
+RULES_OF_ADD = (
+    needs("allow_hosts", "allow_principals", "--allow-host goes with --allow-principal"),
+    needs("deny_hosts", "deny_principals", "--deny-host goes with --deny-principal"),
+    needs("producer", "topics", "--producer goes with --topic"),
+    needs("consumer", "topics", "--consumer goes with --topic and --group"),
+    needs("consumer", "groups", "--consumer goes with --topic and --group"),
+)  # fmt: skip
+
+
+def _ensure_sound(type_: ResourceType, name: str, operation: AclOperation) -> None:
+    """Raises UsageError for an ACL that Kafka would store, and that no request could ever match."""
+    if type_ is ResourceType.ANY:
+        raise UsageError("no resource is named", hint="--topic T, --group G, --cluster or --transactional-id X")
+    known = OPERATIONS[type_]
+    if operation not in (AclOperation.ALL, *known):
+        names = ", ".join(one.name for one in known)
+        raise UsageError(f"a {type_.name} has no operation {operation.name}", hint=f"one of ALL, {names}")
+    if not name:
+        raise UsageError(f"an empty name of a {type_.name}", hint="is a variable unset? * is all names")
+    if type_ is ResourceType.USER and name != ANY_NAME:
+        Principal.parse(name)
+    if type_ is ResourceType.TOPIC and name != ANY_NAME and not is_valid_topic_name(name):
+        is_glob = name.endswith(ANY_NAME) and is_valid_topic_name(name[:-1])
+        hint = f"did you mean --topic {name[:-1]} --resource-pattern-type prefixed?" if is_glob else None
+        raise UsageError(f"no topic can be called {name!r}, so that the ACL would match none", hint=hint)
+
+
+def _ensure_host(host: str) -> None:
+    """Raises UsageError for what no address of a client is: brokers compare a host as text."""
+    if host == ANY_HOST:
+        return
+    try:
+        ipaddress.ip_network(host, strict=False) if "/" in host else ipaddress.ip_address(host)
+    except ValueError:
+        raise UsageError(
+            f"host {host!r} is no IP address, and brokers compare no names", hint="an IP address, or * for any"
+        ) from None
+
+
+def _javas_text(address: str) -> str:
+    """Returns an IPv6 address as Java's InetAddress.getHostAddress writes it: 0:0:0:0:0:0:0:1."""
+    try:
+        found = ipaddress.IPv6Address(address)
+    except ValueError:
+        return address
+    return ":".join(f"{int(group, 16):x}" for group in found.exploded.split(":"))
