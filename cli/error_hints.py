@@ -12,7 +12,7 @@ from core.common.errors import KafkaError
 _DISK = "a disk of that broker has failed: plog cluster brokers names the directory, and the broker's log says why"
 _LEADER = "plog cluster describe TOPIC-N says which brokers have the partition, and who leads it"
 _MISROUTED = "if it stays: do several brokers' addresses lead to one place, by a load balancer or --resolve? " + _LEADER
-_RIGHT = "an ACL has to allow it to the user that --command-config logs in: kafka-acls.sh --list shows them"
+_RIGHT = "an ACL has to allow it to the user that --command-config logs in: plog acl explain says why none does"
 _IN_SYNC = "plog cluster describe TOPIC-N says which replicas are not in sync, and why"
 _MEMBERS = "stop its consumers first: plog group describe GROUP --members names them"
 _REMOVED = (
@@ -47,6 +47,8 @@ HINTS: Mapping[ErrorCode, str] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: _RIGHT,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _RIGHT,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHT,
+    ErrorCode.SECURITY_DISABLED: "the broker has no authorizer: authorizer.class.name and super.users in its "
+    "server.properties give it one (plog help acl)",
     ErrorCode.INVALID_PARTITIONS: "a topic can get more partitions, and never fewer: make another topic, and copy it",
     ErrorCode.NON_EMPTY_GROUP: _MEMBERS,
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: _MEMBERS,

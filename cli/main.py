@@ -104,6 +104,8 @@ COMMANDS = {
     "group": "Consumer groups: who is in them, and how far they have read.",
     "transaction": "Transactions: which are open, which hang; abort them.",
     "config": "Settings of topics, brokers and groups: see and change them.",
+    "acl": "Who may do what: list, add, remove, copy, explain ACLs.",
+    "user": "The users of SCRAM, and their passwords.",
     "dump-segment": "Print what is in a segment, index, snapshot or checkpoint.",
     "inspect": "Walk through a log with the arrow keys.",
     "doctor": "What a directory is, how it is, and what to do.",

@@ -163,6 +163,7 @@ FLAGS: Mapping[str, Mapping[str, Targets]] = {
     "consume": {"-J": [("--format", "json")], **{name: [] for name in ("-C", AT_THE_END, "-q", "-u")}},
     "produce": {"-Z": [("--null-value", "")], **{name: [] for name in ("-P", "-l", "--sync")}},
     "group describe": {"--offsets": []},
+    "acl remove": {"--force": [("--yes", "")]},
 }
 """Names without a value, and what they stand for; nothing if plog does so anyway."""
 

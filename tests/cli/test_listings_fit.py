@@ -17,7 +17,7 @@ from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
 from tests.support.certificates import make_ca
 from tests.support.for_each import for_each
-from tests.support.golden import SAMPLE_DATA
+from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.pseudo_terminal import call_at_terminal
 from tests.support.server import Server, call_plog
 
@@ -25,6 +25,13 @@ WIDTHS = (200, 120, 80, 60, 40)
 LONG = "orders.of-all-customers.in-the-western-region.enriched.v2"  # 57 characters
 LONGEST = "t" * 249
 GROUP = "a group that reads 注文 and 🙂, with a name of several words"
+
+SECURED = GOLDEN.parent / "secured"
+USER = "a-service.of-the-western-region"
+ACL = [
+    "--allow-principal", f"User:CN={USER},OU=sales and more,O=plog", "--topic", LONG,
+    "--resource-pattern-type", "prefixed", "--allow-host", "192.168.100.200", "--operation", "DescribeConfigs",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,8 @@ class World:
     transactional_id: str = "none"
     certificate: Path = Path()
     scratch: Path = field(default_factory=Path)
+    secured: Sequence[str] = ("--data-dir", str(SECURED))
+    """Of a directory with ACLs and users, which nobody serves."""
 
 
 LISTINGS: dict[str, Callable[[World], Sequence[str | Path]]] = {
@@ -55,6 +64,13 @@ LISTINGS: dict[str, Callable[[World], Sequence[str | Path]]] = {
     "config list": lambda w: w.where,
     "config diff": lambda w: ["topic", w.topic, w.topic, *w.where],
     "config describe": lambda w: ["topic", w.topic, "--all", "--docs", *w.where],
+    "acl list": lambda w: w.secured,
+    "acl add": lambda w: [*ACL, "--dry-run", *w.secured],
+    "acl remove": lambda w: ["--principal", ACL[1], "--dry-run", *w.secured],
+    "acl import": lambda w: [os.devnull, "--remove-others", "--dry-run", *w.secured],
+    "acl explain": lambda w: ["--principal", ACL[1], "--operation", "Read", *ACL[2:4], *w.secured],
+    "user list": lambda w: w.secured,
+    "user delete": lambda w: ["--dry-run", *w.secured, "sam" if w.secured[1] == str(SECURED) else USER],
     "dump-segment": lambda w: [w.directory, "--print-data-log", "--max-records", "20", "--format", "table"],
     "doctor": lambda w: [w.directory],
     "verify": lambda w: [w.directory],
@@ -116,9 +132,13 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ok("produce", LONG, "--key-separator", "=", "--partition", "0", *where, stdin=lines.encode())
         ok("produce", LONG, "--transactional-id", "a-transactional-id.of.a-copier-1", *where, stdin=b"x\n")
         ok("consume", LONG, "--group", GROUP, "--max-messages", "5", *where)
+        secured = ["--data-dir", str(root / "secured")]
+        ok("topic", "create", LONG, *secured)
+        ok("acl", "add", *ACL, *secured)
+        ok("user", "create", USER, "--password-stdin", *secured, stdin=b"secret\n")
         yield World(
             where, root / "data", root / "data" / f"{LONG}-0", LONG, "a-transactional-id.of.a-copier-1", certificate,
-            root / "out",
+            root / "out", secured,
         )  # fmt: skip
 
 

@@ -31,6 +31,8 @@ PRINTING = [
     ["transaction", "list", "DIR"],
     ["config", "describe", "topic", "t", "--all", "DIR"],
     ["cluster", "status", "DIR"],
+    ["acl", "list", "DIR"],
+    ["user", "list", "DIR"],
     ["compact", SAMPLE],
     ["diff", SAMPLE, SAMPLE],
     ["stats", SAMPLE],

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, is_readable
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, MalformedMessageError, UnansweredError
 from core.protocol.frame import SIZE, decode_response, encode_request
@@ -126,6 +127,11 @@ class SocketTransport:
 
             self._peer = TlsPeer(host, port, shows_certificate, self._notice.target(self._address))
             self._socket = TlsSocket(plain, self._peer, context, self._notice, is_hasty=is_hasty)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on a network can read along: there is TLS, or the peer is on this machine."""
+        return self._peer is not None or Endpoint(*self._notice.target(self._address)).is_loopback
 
     def _failure(self, what: str, error: OSError | str) -> AccessError:
         if self._peer is not None and not isinstance(error, str):
@@ -302,6 +308,11 @@ class ClientConnection:
                 f"what answers is no Kafka broker: {malformed.message}", hint="is that the port of a broker?"
             )
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker and plog share no version of ApiVersions")
+
+    @property
+    def is_private(self) -> bool:
+        """As `SocketTransport.is_private`; true without a network."""
+        return getattr(self._transport, "is_private", True)
 
     @property
     def api_versions(self) -> dict[int, tuple[int, int]]:

@@ -1,0 +1,331 @@
+"""`plog acl list | add | remove | export | import | explain`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from cli.data_location import Place, ReadPlace, WritePlace, typed_place
+from cli.options import DryRunOption, YesOption, ensure_meant
+from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.plog_command import command, new_app
+from cli.terminal import say
+from core.common.command_option import Argument, Option
+from core.common.error_code import ErrorCode
+from core.common.errors import AccessError, KafkaError, UsageError
+from core.security.acl_request import AclRequest
+
+if TYPE_CHECKING:
+    from core.client.admin.security_admin import AuthorizerSettings
+    from core.security.acl import Acl
+
+app = new_app(
+    "Access control lists (ACLs): who may do what. See, change, copy and explain them.",
+    "plog acl list --topic flights",
+)
+
+AddRequest = Annotated[AclRequest, ("principals",)]
+_WITHOUT_RESOURCES = (
+    "principals", "allow_principals", "deny_principals", "allow_hosts", "deny_hosts", "operations", "producer",
+    "consumer", "idempotent", "pattern",
+)  # fmt: skip
+ResourceRequest = Annotated[AclRequest, _WITHOUT_RESOURCES]
+
+
+@command(app, "list")
+def list_(request: AclRequest, output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
+    """List the ACLs: all of them, or those that the options name.
+
+    A name finds the ACLs of exactly that name; a note says if others apply to it, by a prefix or by *.
+
+    \b
+    Example:
+      plog acl list --topic flights --resource-pattern-type match
+    """
+    from core.security.acl_text import COLUMNS, acl_row, in_order
+
+    filters = request.filters()
+    acls, where = _read(place)
+    found = in_order(acl for acl in acls if any(one.matches(acl) for one in filters))
+    write_rows([acl_row(acl) for acl in found], COLUMNS, output)
+    if not found:
+        say(f"no {'such ' * bool(acls)}ACL {where}")
+    _say_others(request, acls, found)
+
+
+def _say_others(request: AclRequest, acls: Sequence[Acl], found: Sequence[Acl]) -> None:
+    """Names the ACLs that are left out because nobody asked for prefixes: they apply to the named resources, too."""
+    from core.security.acl import PatternType
+
+    if request.pattern is not None or not request.has_resource:
+        return
+    wider = request.filters(PatternType.MATCH)
+    count = len({acl for acl in acls if any(one.matches(acl) for one in wider)} - set(found))
+    if count:
+        say(f"note: {count} more apply by a prefix or by *: --resource-pattern-type match shows them")
+
+
+@command(app)
+def add(
+    request: AddRequest,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.table,
+    place: WritePlace = Place(),
+) -> None:
+    """Add ACLs: each principal, from each host, may do each operation on each resource.
+
+    Without --operation it is All, without a host it is *. A denial counts more than all that is allowed.
+
+    \b
+    Example:
+      plog acl add --allow-principal User:alice --consumer --topic flights --group etl
+    """
+    wanted = request.acls()
+    if not wanted:
+        raise UsageError("no principal is named", hint="--allow-principal User:alice, or --deny-principal")
+    for warning in request.warnings():
+        say(f"warning: {warning}")
+    _change(place, lambda there: Plan(wanted, [], there), output, dry_run=dry_run)
+
+
+@command(app)
+def remove(
+    request: AclRequest,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = OutputFormat.table,
+    place: WritePlace = Place(),
+) -> None:
+    """Remove the ACLs that the options name, after showing them.
+
+    What is not named may be anything: without --operation, the ACLs of all operations are removed. A name finds the
+    ACLs of exactly that name; * is the ACL for all names, and no pattern.
+
+    \b
+    Example:
+      plog acl remove --allow-principal User:alice --topic flights --dry-run
+    """
+    filters = request.filters()
+    if request.is_of_all:
+        raise UsageError(
+            "nothing says which ACLs to remove", hint="for example --principal User:alice, or --topic flights"
+        )
+    left: list[Acl] = []
+
+    def plan(there: list[Acl]) -> Plan:
+        gone = [acl for acl in there if any(one.matches(acl) for one in filters)]
+        left.extend(set(there) - set(gone))
+        return Plan([], gone, there)
+
+    _change(place, plan, output, dry_run=dry_run, yes=yes)
+    _say_others(request, left, [])
+
+
+@command(app)
+def export(place: ReadPlace = Place()) -> None:
+    """Print all ACLs as lines of JSON, in one order, for plog acl import and for a diff.
+
+    \b
+    Example:
+      plog acl export > acls.ndjson
+    """
+    from core.security.acl_text import write_acls
+
+    acls, where = _read(place)
+    for line in write_acls(acls):
+        print(line)
+    sys.stdout.flush()
+    say(f"{len(acls)} ACLs {where}")
+
+
+@command(app, "import")
+def import_(
+    file: Annotated[
+        Path, Argument("A file of plog acl export, or of kafka-acls --list; - is stdin.", metavar="FILE|-")
+    ],
+    remove_others: Annotated[
+        bool, Option("Remove all ACLs that are not in the file, after showing them.", "--remove-others")
+    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = OutputFormat.table,
+    place: WritePlace = Place(),
+) -> None:
+    """Add the ACLs of a file that are not there yet.
+
+    The file has lines of plog acl export, or what kafka-acls --list prints.
+
+    \b
+    Example:
+      plog acl import acls.ndjson --dry-run
+    """
+    from core.security.acl_text import read_acls
+
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise AccessError(f"could not read {file}: {error.strerror}", where=str(file)) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is no UTF-8: {error.reason} at byte {error.start}") from error
+    wanted = read_acls(text, str(file))
+
+    def plan(there: list[Acl]) -> Plan:
+        return Plan(wanted, list(set(there) - set(wanted)) if remove_others else [], there)
+
+    _change(place, plan, output, dry_run=dry_run, yes=yes)
+
+
+class Plan(NamedTuple):
+    """`wanted`: ACLs that shall be there; `gone`: those that shall not; `there`: those that are."""
+
+    wanted: Sequence[Acl]
+    gone: Sequence[Acl]
+    there: Sequence[Acl]
+
+
+def _change(
+    place: Place, plan: Callable[[list[Acl]], Plan], output: OutputFormat, *, dry_run: bool, yes: bool = False
+) -> None:
+    """Shows what `plan` finds to be done, and does exactly that; asks before it removes something."""
+    from core.client.admin.security_admin import SecurityAdmin
+    from core.security.acl_text import COLUMNS, acl_row, in_order
+
+    with ExitStack() as stack:
+        if dry_run:
+            there, where = _read(place)
+        else:
+            client = stack.enter_context(place.session().open_client())
+            admin, where = SecurityAdmin(client), client.place
+            there = admin.describe_acls()
+        found = plan(there)
+        new = in_order(set(found.wanted) - set(there))
+        gone = in_order(found.gone)
+        kept = in_order(set(found.wanted) & set(there))
+        rows: list[Row] = [
+            {"change": change, **acl_row(acl)}
+            for change, acls in (("remove", gone), ("add", new), ("there already", kept))
+            for acl in acls
+        ]
+        write_rows(rows, ["change", *COLUMNS], output)
+        if gone and not dry_run and not yes:
+            ensure_meant(f"{len(gone)} ACLs {where} would be removed", f"remove {len(gone)} ACLs {where}")
+        if not dry_run:
+            admin.create_acls(new)
+            admin.delete_acls(gone)
+    would = "would be " if dry_run else ""
+    done = [f"{len(acls)} {would}{verb}" for acls, verb in ((gone, "removed"), (new, "added")) if acls]
+    done += [f"{len(kept)} there already"] if kept else []
+    say(f"ACLs {where}: {', '.join(done) or 'nothing to do'}")
+
+
+def _read(place: Place) -> tuple[list[Acl], str]:
+    """Returns all ACLs and, for messages, where they are; of a directory that nobody serves from its metadata log."""
+    from core.client.admin.security_admin import SecurityAdmin, read_stored_security
+    from core.files.file_names import ensure_no_cluster
+    from core.forensics.partition_reader import ensure_data_directory
+
+    session = place.session()
+    if session.find_server() is None:
+        ensure_no_cluster(session.directory)
+        ensure_data_directory(session.directory)
+        return read_stored_security(session.directory)[0], f"in {session.directory}"
+    with session.open_client(is_read_only=True) as client:
+        return SecurityAdmin(client).describe_acls(), client.place
+
+
+@command(app)
+def explain(
+    principal: Annotated[str, Option("Who asks, as User:alice.", metavar="TYPE:NAME")],
+    operation: Annotated[str, Option("What for, as Read.", metavar="NAME")],
+    request: ResourceRequest,
+    host: Annotated[str, Option("The IP address of the client.", metavar="IP")] = "*",
+    config: Annotated[
+        Path | None,
+        Option("The broker's server.properties, for super.users and what else a broker does not tell.", metavar="FILE"),
+    ] = None,
+    output: OutputOption = OutputFormat.table,
+    place: ReadPlace = Place(),
+) -> None:
+    """Say whether a principal may do an operation, and which ACL or setting decides.
+
+    It lists the ACLs that match, and those that nearly do: for another host or operation, or with the principal in
+    another spelling. The exit code is 1 if the operation is denied.
+
+    \b
+    Example:
+      plog acl explain --principal User:alice --operation Read --topic flights
+    """
+    from core.security.acl_explanation import DECIDES, Question, find_reasons, find_ways_out
+    from core.security.acl_rules import AclRules
+    from core.security.acl_text import COLUMNS, acl_row, in_order, parse_operation
+    from core.security.principal import Principal
+
+    if len(request.resources()) != 1:
+        raise UsageError("expected one resource", hint="for example --topic flights, --group etl or --cluster")
+    ((type_, name),) = request.resources()
+    question = Question(Principal.parse(principal), host, parse_operation(operation), type_, name or "")
+    acls, where, settings = _read_all(place, config)
+    if acls is None:
+        say(f"allowed: no authorizer is at work {where}, so that everybody may do everything")
+        return
+    decision = AclRules(
+        acls,
+        super_users=settings.super_users or (),
+        allows_everyone_if_none=bool(settings.allows_everyone_if_none),
+    ).decide(*question)
+    reasons = find_reasons(question, decision, in_order(acls))
+    rows: list[Row] = [{"why": reason.why, **acl_row(reason.acl)} for reason in reasons]
+    if decision.acl is None:
+        rows.insert(0, {"why": f"{DECIDES}: {decision.rule_text}"})
+    write_rows(rows, ["why", *COLUMNS], output)
+    what = f"{question.operation.name} on {type_.name.lower()} {name} to {principal} from {host} {where}"
+    say(f"{'allowed' if decision.is_allowed else 'denied'}: {what}: {_RULES.get(decision.rule_text, 'an ACL')} decides")
+    if settings.class_name and not settings.class_name.endswith(("StandardAuthorizer", "AclAuthorizer")):
+        say(f"note: these are the rules of Kafka's authorizers; {settings.class_name} may have others")
+    if decision.is_allowed:
+        return
+    if settings.unknown():
+        say(f"note: not known, and it may allow it: {', '.join(settings.unknown())} (--config server.properties)")
+    for line in find_ways_out(question, decision, reasons):
+        say(f"hint: {line}{typed_place()}")
+    raise typer.Exit(1)
+
+
+_RULES = {
+    "SuperUser": "super.users",
+    "DefaultAllow": "allow.everyone.if.no.acl.found, as no ACL is about it,",
+    "DefaultDeny": "no ACL allows it, which",
+}
+"""What decides if no ACL does, for people."""
+
+
+def _read_all(place: Place, config: Path | None) -> tuple[list[Acl] | None, str, AuthorizerSettings]:
+    """Returns the ACLs, None without an authorizer, where they are, and the settings of the authorizer: those of the
+    broker, and of its server.properties if it is named.
+    """
+    from core.client.admin.security_admin import AuthorizerSettings, SecurityAdmin, ask_authorizer_settings
+    from core.common.properties_file import parse_properties
+
+    settings = AuthorizerSettings()
+    if config is not None:
+        try:
+            settings = AuthorizerSettings.parse(parse_properties(config.read_text()))
+        except OSError as error:
+            raise AccessError(f"could not read {config}: {error.strerror}", where=str(config)) from error
+    session = place.session()
+    if session.find_server() is None:
+        acls, where = _read(place)
+        return acls, where, settings
+    with session.open_client(is_read_only=True) as client:
+        settings = ask_authorizer_settings(client).or_else(settings)
+        try:
+            return SecurityAdmin(client).describe_acls(), client.place, settings
+        except KafkaError as error:
+            if error.code is not ErrorCode.SECURITY_DISABLED:
+                raise
+            return None, client.place, settings
