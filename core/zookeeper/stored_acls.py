@@ -202,10 +202,7 @@ class StoredAcls:
 
     def _put(self, resource: ResourcePattern, acls: frozenset[Acl]) -> None:
         before = self._known.pop(resource, frozenset())
-        for acl in before - acls:
-            self.rules.remove(acl)
-        for acl in acls - before:
-            self.rules.add(acl)
+        self.rules.change(added=acls - before, removed=before - acls)
         if acls:
             self._known[resource] = acls
 

@@ -41,6 +41,7 @@ class Benchmark(NamedTuple):
 
 KAFKA = (requires_kafka, pytest.mark.java)
 BENCHMARKS = {
+    "acl_rules": Benchmark("--rounds 1 --acls 200 --users 5 --decisions 200"),
     "broker": Benchmark(
         "--rounds 1 --warm-up 0 --megabytes 1 --no-full-memory --only 'librdkafka | 200 B | 16 KB' "
         "--only 'java | 1000 B | 128 KB'",
