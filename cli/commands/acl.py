@@ -261,7 +261,7 @@ def explain(
       plog acl explain --principal User:alice --operation Read --topic flights
     """
     from core.security.acl_explanation import DECIDES, Question, find_reasons, find_ways_out
-    from core.security.acl_rules import AclRules
+    from core.security.acl_rules import AclRules, ZooKeeperAclRules
     from core.security.acl_text import COLUMNS, acl_row, in_order, parse_operation
     from core.security.principal import Principal
 
@@ -273,12 +273,14 @@ def explain(
     if acls is None:
         say(f"allowed: no authorizer is at work {where}, so that everybody may do everything")
         return
-    decision = AclRules(
+    is_zookeepers = (settings.class_name or "").endswith("AclAuthorizer")
+    rules = ZooKeeperAclRules if is_zookeepers else AclRules
+    decision = rules(
         acls,
         super_users=settings.super_users or (),
         allows_everyone_if_none=bool(settings.allows_everyone_if_none),
     ).decide(*question)
-    reasons = find_reasons(question, decision, in_order(acls))
+    reasons = find_reasons(question, decision, in_order(acls), rules)
     rows: list[Row] = [{"why": reason.why, **acl_row(reason.acl)} for reason in reasons]
     if decision.acl is None:
         rows.insert(0, {"why": f"{DECIDES}: {decision.rule_text}"})

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from core.security.acl import ANY_HOST, Acl, AclOperation, AclPermissionType, PatternType, ResourceType
+from core.security.acl import ANY_HOST, Acl, AclOperation, AclPermissionType, PatternType, ResourceType, javas_text
 from core.security.acl_rules import AclRules, Decision
 from core.security.principal import Principal
 
@@ -87,7 +87,7 @@ def find_ways_out(question: Question, decision: Decision, reasons: Iterable[Reas
         resource_name=question.name,
         pattern_type=PatternType.LITERAL,
         principal=str(question.principal),
-        host=question.host,
+        host=javas_text(question.host),
         operation=question.operation,
         permission_type=AclPermissionType.ALLOW,
     )

@@ -24,6 +24,7 @@ from core.security.acl import (
     AclPermissionType,
     PatternType,
     ResourceType,
+    javas_text,
 )
 from core.security.acl_text import parse_operation
 from core.security.principal import Principal
@@ -157,8 +158,8 @@ class AclRequest:
         for host in dict.fromkeys((*self.allow_hosts, *self.deny_hosts)):
             if "/" in host:
                 yield f"{host}: brokers before Kafka 4.4 compare a host as text, so that this matches no client there"
-            elif ":" in host and host != _javas_text(host):
-                yield f"{host}: Kafka's brokers write this address as {_javas_text(host)}, and compare the text"
+            elif ":" in host and host != javas_text(host):
+                yield f"{host}: Kafka's brokers write this address as {javas_text(host)}, and compare the text"
         for principal in dict.fromkeys((*self.allow_principals, *self.deny_principals)):
             if re.search(r"=[^,]*, +\w+=", principal):
                 yield f"{principal}: the name in a certificate has no space after a comma, unless a rule maps it so"
@@ -283,12 +284,3 @@ def _ensure_host(host: str) -> None:
         raise UsageError(
             f"host {host!r} is no IP address, and brokers compare no names", hint="an IP address, or * for any"
         ) from None
-
-
-def _javas_text(address: str) -> str:
-    """Returns an IPv6 address as Java's InetAddress.getHostAddress writes it: 0:0:0:0:0:0:0:1."""
-    try:
-        found = ipaddress.IPv6Address(address)
-    except ValueError:
-        return address
-    return ":".join(f"{int(group, 16):x}" for group in found.exploded.split(":"))

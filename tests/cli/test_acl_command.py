@@ -188,3 +188,22 @@ def test_a_directory_without_a_metadata_log(tmp_path: Path) -> None:
     done = call_plog("acl", "list", "--data-dir", str(tmp_path))
     assert done.returncode == 2
     assert b"has no metadata log: ACLs and users are in ZooKeeper" in done.stderr
+
+
+def test_explain_has_the_rules_of_the_authorizer(where: list[str], tmp_path: Path) -> None:
+    """Ranges of hosts are of StandardAuthorizer alone. Both compare an IPv6 address as Java writes it."""
+    config = tmp_path / "server.properties"
+    question = ["--principal", "User:bob", "--operation", "Read", "--topic", "t", *where, "--config", str(config)]
+    ok("acl", "add", "--allow-principal", "User:bob", "--allow-host", "10.0.0.0/8", "--topic", "t", *where)
+    classes = {
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer": 0,
+        "kafka.security.authorizer.AclAuthorizer": 1,
+    }
+    for name, code in classes.items():
+        config.write_text(f"authorizer.class.name={name}\n")
+        assert explained(*question, "--host", "10.1.2.3")[0] == code
+        denied, _, said = explained(*question, "--host", "::1")
+        assert denied == 1
+        assert "hint: plog acl add --allow-principal User:bob --allow-host 0:0:0:0:0:0:0:1 --operation READ" in said
+    ok("acl", "add", "--allow-principal", "User:bob", "--allow-host", "0:0:0:0:0:0:0:1", "--topic", "t", *where)
+    assert explained(*question, "--host", "::1")[0] == 0

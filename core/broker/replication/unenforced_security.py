@@ -24,7 +24,7 @@ from core.common.clock import Clock
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
-from core.security.acl_rules import AclRules
+from core.security.acl_rules import ZooKeeperAclRules
 from core.security.principal import parse_principals
 from core.zookeeper.stored_acls import StoredAcls
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
@@ -58,7 +58,7 @@ class UnenforcedSecurity:
         self._quotas = quotas
         self._config = config
         self._listens = listens
-        rules = AclRules(
+        rules = ZooKeeperAclRules(
             super_users=parse_principals(config.super_users),
             allows_everyone_if_none=config.allow_everyone_if_no_acl_found,
         )

@@ -17,6 +17,7 @@ from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion, ScramCredentialUpsertion
 from core.security.acl import Acl, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
+from core.security.acl_rules import ZooKeeperAclRules
 from core.zookeeper.zookeeper_transaction import Create
 from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.for_each import for_each
@@ -59,6 +60,7 @@ async def test_with_an_authorizer_rules_and_users_are_no_reason_to_leave() -> No
     await settle()
     assert (opened.reasons, opened.entry.security.summary) == ([], "1 SCRAM user and 1 delegation token")
     assert len(opened.entry.security.acls.rules) == 2
+    assert isinstance(opened.entry.security.acls.rules, ZooKeeperAclRules)
     assert {"/kafka-acl/Group", "/kafka-acl-extended/prefixed/User", "/kafka-acl-changes"} <= zookeeper.nodes.keys()
 
 
