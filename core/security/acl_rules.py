@@ -314,13 +314,6 @@ class ZooKeeperAclRules(AclRules):
     def _host_range(_host: str) -> None:
         return None
 
-    @staticmethod
-    def _in_order(found: list[Decision]) -> list[Acl]:
-        """Returns each DENY, then each ALLOW; of these first `*`, then the name, then prefixes, the longest first."""
-        acls = _sorted(decision.acl for decision in found if decision.acl is not None)
-        acls.sort(key=lambda acl: (acl.permission_type, acl.pattern_type, acl.resource_name != ANY_NAME))
-        return acls
-
     def allows_somewhere(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:

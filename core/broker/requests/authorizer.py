@@ -34,7 +34,7 @@ class Asker:
         self.principal = principal
         self.client_host = client_host
         self.generation = -1
-        self.decisions: dict[tuple[Right, str], Decision] = {}
+        self.decisions: dict[tuple[Right, str | None], Decision] = {}
 
 
 class Authorizer:
@@ -84,14 +84,14 @@ class Authorizer:
         """Returns whether the asker has the right on any resource of the type (authorizeByResourceType of Kafka). The
         audit log has a line of it in ZooKeeper mode alone, as in Kafka.
         """
-        is_allowed = self.rules.allows_somewhere(asker.principal, asker.client_host, *right)
-        if is_allowed:
+        decision = self.decide(asker, right, None)
+        if decision.is_allowed:
             self.allowed += 1
         else:
             self.denied += 1
-        if self.rules.ANY_RESOURCE and (self.says_all or not is_allowed):
-            self._say(asker, right, self.rules.ANY_RESOURCE, Decision(is_allowed), request=request, count=0)
-        return is_allowed
+        if self.rules.ANY_RESOURCE and (self.says_all or not decision.is_allowed):
+            self._say(asker, right, self.rules.ANY_RESOURCE, decision, request=request, count=0)
+        return decision.is_allowed
 
     def operations(self, asker: Asker, resource_type: ResourceType, name: str) -> Sequence[AclOperation]:
         """Returns the operations that the asker has on the resource; the audit log has no line of it, as in Kafka."""
@@ -101,15 +101,20 @@ class Authorizer:
             if self.decide(asker, Right(operation, resource_type), name).is_allowed
         ]
 
-    def decide(self, asker: Asker, right: Right, name: str) -> Decision:
-        """Returns what the rules say now; remembered with the asker as long as they stay."""
+    def decide(self, asker: Asker, right: Right, name: str | None) -> Decision:
+        """Returns what the rules say now; remembered with the asker as long as they stay. Without a name it is about
+        any resource of the type.
+        """
         if asker.generation != self.rules.generation or len(asker.decisions) >= _MOST_REMEMBERED:
             asker.decisions.clear()
             asker.generation = self.rules.generation
         known = asker.decisions.get((right, name))
         if known is None:
-            known = self.rules.decide(asker.principal, asker.client_host, *right, name)
-            if len(name) <= _LONGEST_REMEMBERED:
+            if name is None:
+                known = Decision(self.rules.allows_somewhere(asker.principal, asker.client_host, *right))
+            else:
+                known = self.rules.decide(asker.principal, asker.client_host, *right, name)
+            if len(name or "") <= _LONGEST_REMEMBERED:
                 asker.decisions[right, name] = known
         return known
 

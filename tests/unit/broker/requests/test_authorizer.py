@@ -20,6 +20,7 @@ from core.protocol.schema.reassignments import LIST_PARTITION_REASSIGNMENTS, Lis
 from core.security.acl import (
     CLUSTER_NAME,
     DESCRIBE_TOPIC,
+    READ_TOPIC,
     Acl,
     AclOperation,
     AclPermissionType,
@@ -182,6 +183,16 @@ def test_the_audit_log_has_a_bound_a_second_and_says_what_is_missing(
         "for request = Metadata with resourceRefCount = 1 based on rule DefaultDeny"
     )
     assert "on resource = Topic:LITERAL:a\\nb for" in texts[0]
+
+
+def test_a_right_on_any_resource_is_remembered_until_an_acl_changes(tmp_path: Path) -> None:
+    broker = open_secured_broker(tmp_path)
+    alice = open_session(broker, "User:alice")
+    assert not alice.may_somewhere(READ_TOPIC)
+    (acl_id,) = write_acls(broker, ALICE_READS)
+    assert [alice.may_somewhere(READ_TOPIC) for _ in range(2)] == [True, True]
+    remove(broker, acl_id)
+    assert not alice.may_somewhere(READ_TOPIC)
 
 
 @pytest.mark.parametrize("kafkas", RULES)
