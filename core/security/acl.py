@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.error_code import ErrorCode
+from core.common.java_limits import INT_MAX
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -116,18 +117,41 @@ ANY_NAME = "*"
 ANY_HOST = "*"
 
 
-def parse_host_range(host: str) -> IPv4Network | IPv6Network:
-    """Returns the addresses of a host such as `10.0.0.0/8`, which may have bits beyond its prefix (KIP-1276). Raises
-    ValueError, as Kafka's CidrUtils does.
-    """
-    from ipaddress import IPv4Network, IPv6Network
+_RANGE = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
+_PREFIX = re.compile(r"[+-]?[0-9]+")
 
-    address, _, prefix = host.partition("/")
-    if not (prefix.isascii() and prefix.isdigit()) or "%" in address:
-        raise ValueError(f"Could not parse [{host}]")
-    if ":" in host:
-        return IPv6Network(host, strict=False)
-    return IPv4Network(re.sub(r"\b0+(?=\d)", "", host), strict=False)  # Kafka reads 010 as ten
+
+def parse_host_range(host: str) -> IPv4Network | IPv6Network:
+    """Returns the addresses of a host such as `10.0.0.0/8`, which may have bits beyond its prefix, or zeros before a
+    number (KIP-1276). Raises ValueError with the message of Kafka's CidrUtils.
+    """
+    from ipaddress import IPv4Network, IPv6Address, IPv6Network
+
+    failed = f"Could not parse [{host}]"
+    if ":" not in host:
+        if (found := _RANGE.fullmatch(host)) is None:
+            raise ValueError(failed)
+        *octets, bits = map(int, found.groups())
+        for value, most in (*((octet, 255) for octet in octets), (bits, 32)):
+            if value > most:
+                raise ValueError(f"Value [{value}] not in range [0,{most}]")
+        return IPv4Network((bytes(octets), bits), strict=False)
+    address, slash, prefix = host.partition("/")
+    if not slash:
+        raise ValueError(f"{failed} - missing prefix length")
+    if not _PREFIX.fullmatch(prefix) or len(prefix) > 100 or abs(int(prefix)) > INT_MAX:
+        raise ValueError(f"{failed} - invalid prefix length")
+    if not 0 <= int(prefix) <= 128:
+        raise ValueError(f"{failed} - prefix length must be between 0 and 128")
+    try:
+        parsed = IPv6Address(address)
+        if parsed.scope_id is not None:  # a name that means something on one machine alone
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"Could not parse [{address}]") from None
+    if parsed.ipv4_mapped is not None:
+        raise ValueError(f"Could not parse [{address}] - not an IPv6 address")
+    return IPv6Network((parsed.packed, int(prefix)), strict=False)
 
 
 @lru_cache(maxsize=1024)
@@ -221,7 +245,7 @@ class AclFilter(NamedTuple):
 
     def _matches_name(self, acl: Acl) -> bool:
         pattern_type, name = self.pattern_type, self.resource_name
-        if pattern_type in (PatternType.LITERAL, PatternType.PREFIXED) and pattern_type is not acl.pattern_type:
+        if pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
             return False
         if name is None:
             return True
