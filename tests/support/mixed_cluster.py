@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -181,12 +182,14 @@ class MixedCluster:
         plog_controls: bool = False,
         place_of: Callable[[int], Place] = lambda _node_id: HERE,
         zookeeper: Place = HERE,
+        prepare: Callable[[KazooClient], None] | None = None,
     ) -> None:
         """`settings` are those of each broker, beyond what is usual here. `java_options` are Kafka's, instead of those
         with which it starts soon. With `plog_controls` the first of plog's is the first controller, and any broker may
-        follow it; else none of plog's ever is.
+        follow it; else none of plog's ever is. `prepare` writes into the cluster's ZooKeeper before any broker starts.
         """
         self._plog_controls = plog_controls
+        self._prepare = prepare
         of_plogs = settings if plog_controls else {"plog.controller.enable": "false", **settings}
         how = {} if java_options is None else {"java_options": java_options}
         self.kafka = Kafka39Cluster(
@@ -213,7 +216,11 @@ class MixedCluster:
         self.kafka.zookeeper.start()
         if self._plog_controls:
             make_chroot(self.kafka.zookeeper.address)
-        else:
+        if self._prepare is not None:
+            make_chroot(self.kafka.zookeeper.address)
+            with zookeeper_client(self.kafka.connect) as client:
+                self._prepare(client)
+        if not self._plog_controls:
             self.kafka.start_brokers()
         for member in self.plogs.values():
             member.start()
