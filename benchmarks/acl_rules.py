@@ -17,7 +17,6 @@ from benchmarks.options import option_parser
 from core.broker.requests.authorizer import Asker, Authorizer
 from core.security.acl import (
     READ_TOPIC,
-    WRITE_TOPIC,
     Acl,
     AclFilter,
     AclOperation,
@@ -95,7 +94,8 @@ def main() -> None:
         (
             Principal("User", f"user{rnd.randrange(options.users)}"),
             _HOST,
-            *rnd.choice([READ_TOPIC, WRITE_TOPIC]),
+            rnd.choice([AclOperation.READ, AclOperation.WRITE]),
+            ResourceType.TOPIC,
             f"team{rnd.randrange(_TEAMS)}.topic{rnd.randrange(_TOPICS)}",
         )
         for _ in range(options.decisions)

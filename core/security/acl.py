@@ -8,6 +8,7 @@ tools.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -254,11 +255,18 @@ class AclFilter(NamedTuple):
         )
 
 
-class Right(NamedTuple):
-    """What a request needs: an operation on a resource of a type."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Right:
+    """What a request needs: an operation on a resource of a type. `Right.of` has the one of each kind: decisions are
+    found by its identity, as the hash of an enum takes longer than all the rest.
+    """
 
     operation: AclOperation
     resource_type: ResourceType
+
+    @staticmethod
+    def of(operation: AclOperation, resource_type: ResourceType) -> Right:
+        return _RIGHTS[resource_type][operation]
 
     @property
     def refusal(self) -> ErrorCode:
@@ -266,26 +274,28 @@ class Right(NamedTuple):
         return REFUSALS[self.resource_type]
 
 
-READ_TOPIC = Right(_OP.READ, ResourceType.TOPIC)
-WRITE_TOPIC = Right(_OP.WRITE, ResourceType.TOPIC)
-CREATE_TOPIC = Right(_OP.CREATE, ResourceType.TOPIC)
-DELETE_TOPIC = Right(_OP.DELETE, ResourceType.TOPIC)
-ALTER_TOPIC = Right(_OP.ALTER, ResourceType.TOPIC)
-DESCRIBE_TOPIC = Right(_OP.DESCRIBE, ResourceType.TOPIC)
-DESCRIBE_TOPIC_CONFIGS = Right(_OP.DESCRIBE_CONFIGS, ResourceType.TOPIC)
-ALTER_TOPIC_CONFIGS = Right(_OP.ALTER_CONFIGS, ResourceType.TOPIC)
-READ_GROUP = Right(_OP.READ, ResourceType.GROUP)
-DELETE_GROUP = Right(_OP.DELETE, ResourceType.GROUP)
-DESCRIBE_GROUP = Right(_OP.DESCRIBE, ResourceType.GROUP)
-DESCRIBE_GROUP_CONFIGS = Right(_OP.DESCRIBE_CONFIGS, ResourceType.GROUP)
-ALTER_GROUP_CONFIGS = Right(_OP.ALTER_CONFIGS, ResourceType.GROUP)
-CREATE_IN_CLUSTER = Right(_OP.CREATE, ResourceType.CLUSTER)
-ALTER_CLUSTER = Right(_OP.ALTER, ResourceType.CLUSTER)
-DESCRIBE_THE_CLUSTER = Right(_OP.DESCRIBE, ResourceType.CLUSTER)
-CLUSTER_ACTION = Right(_OP.CLUSTER_ACTION, ResourceType.CLUSTER)
-DESCRIBE_CLUSTER_CONFIGS = Right(_OP.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-ALTER_CLUSTER_CONFIGS = Right(_OP.ALTER_CONFIGS, ResourceType.CLUSTER)
-IDEMPOTENT_WRITE = Right(_OP.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
-WRITE_TRANSACTIONAL_ID = Right(_OP.WRITE, ResourceType.TRANSACTIONAL_ID)
-DESCRIBE_TRANSACTIONAL_ID = Right(_OP.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
-TWO_PHASE_COMMIT = Right(_OP.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID)
+_RIGHTS = [[Right(operation, resource_type) for operation in AclOperation] for resource_type in ResourceType]
+
+READ_TOPIC = Right.of(_OP.READ, ResourceType.TOPIC)
+WRITE_TOPIC = Right.of(_OP.WRITE, ResourceType.TOPIC)
+CREATE_TOPIC = Right.of(_OP.CREATE, ResourceType.TOPIC)
+DELETE_TOPIC = Right.of(_OP.DELETE, ResourceType.TOPIC)
+ALTER_TOPIC = Right.of(_OP.ALTER, ResourceType.TOPIC)
+DESCRIBE_TOPIC = Right.of(_OP.DESCRIBE, ResourceType.TOPIC)
+DESCRIBE_TOPIC_CONFIGS = Right.of(_OP.DESCRIBE_CONFIGS, ResourceType.TOPIC)
+ALTER_TOPIC_CONFIGS = Right.of(_OP.ALTER_CONFIGS, ResourceType.TOPIC)
+READ_GROUP = Right.of(_OP.READ, ResourceType.GROUP)
+DELETE_GROUP = Right.of(_OP.DELETE, ResourceType.GROUP)
+DESCRIBE_GROUP = Right.of(_OP.DESCRIBE, ResourceType.GROUP)
+DESCRIBE_GROUP_CONFIGS = Right.of(_OP.DESCRIBE_CONFIGS, ResourceType.GROUP)
+ALTER_GROUP_CONFIGS = Right.of(_OP.ALTER_CONFIGS, ResourceType.GROUP)
+CREATE_IN_CLUSTER = Right.of(_OP.CREATE, ResourceType.CLUSTER)
+ALTER_CLUSTER = Right.of(_OP.ALTER, ResourceType.CLUSTER)
+DESCRIBE_THE_CLUSTER = Right.of(_OP.DESCRIBE, ResourceType.CLUSTER)
+CLUSTER_ACTION = Right.of(_OP.CLUSTER_ACTION, ResourceType.CLUSTER)
+DESCRIBE_CLUSTER_CONFIGS = Right.of(_OP.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+ALTER_CLUSTER_CONFIGS = Right.of(_OP.ALTER_CONFIGS, ResourceType.CLUSTER)
+IDEMPOTENT_WRITE = Right.of(_OP.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+WRITE_TRANSACTIONAL_ID = Right.of(_OP.WRITE, ResourceType.TRANSACTIONAL_ID)
+DESCRIBE_TRANSACTIONAL_ID = Right.of(_OP.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+TWO_PHASE_COMMIT = Right.of(_OP.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID)

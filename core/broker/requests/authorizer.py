@@ -60,10 +60,11 @@ class Authorizer:
         how often the request names the resource. A refusal counts and is logged only if the client asked for that
         resource.
         """
-        decision = self.decide(asker, right, name)
+        is_known = asker.generation == self.rules.generation  # the rest of `decide` takes longer
+        decision = (is_known and asker.decisions.get((right, name))) or self.decide(asker, right, name)
         if decision.is_allowed:
             self.allowed += 1
-            if self.says_all:
+            if _log.isEnabledFor(logging.DEBUG):
                 self._say(asker, right, f"LITERAL:{name}", decision, request=request, count=count)
         elif is_asked:
             self.denied += 1
@@ -98,7 +99,7 @@ class Authorizer:
         return [
             operation
             for operation in OPERATIONS[resource_type]
-            if self.decide(asker, Right(operation, resource_type), name).is_allowed
+            if self.decide(asker, Right.of(operation, resource_type), name).is_allowed
         ]
 
     def decide(self, asker: Asker, right: Right, name: str | None) -> Decision:
@@ -110,10 +111,11 @@ class Authorizer:
             asker.generation = self.rules.generation
         known = asker.decisions.get((right, name))
         if known is None:
+            question = asker.principal, asker.client_host, right.operation, right.resource_type
             if name is None:
-                known = Decision(self.rules.allows_somewhere(asker.principal, asker.client_host, *right))
+                known = Decision(self.rules.allows_somewhere(*question))
             else:
-                known = self.rules.decide(asker.principal, asker.client_host, *right, name)
+                known = self.rules.decide(*question, name)
             if len(name or "") <= _LONGEST_REMEMBERED:
                 asker.decisions[right, name] = known
         return known

@@ -46,7 +46,10 @@ class RequestContext(NamedTuple):
     def may(self, right: Right, name: str = CLUSTER_NAME, *, is_asked: bool = True, count: int = 1) -> bool:
         """See `Session.may`."""
         session = self.session
-        return session.authorizer is None or session.may(right, name, self.api_name, is_asked=is_asked, count=count)
+        authorizer = session.authorizer
+        return authorizer is None or authorizer.authorize(
+            session, right, name, self.api_name, is_asked=is_asked, count=count
+        )
 
     def ensure(self, right: Right, name: str = CLUSTER_NAME) -> None:
         """Raises KafkaError with the refusal of the right, if the session lacks it."""

@@ -142,8 +142,8 @@ def _right(resource: _NamedResource, operation: AclOperation) -> tuple[Right, st
     """
     kind = _OF_NAMED.get(ConfigResourceType(resource.resource_type))
     if kind is None:
-        return Right(operation, ResourceType.CLUSTER), CLUSTER_NAME
-    return Right(operation, kind), resource.resource_name
+        return Right.of(operation, ResourceType.CLUSTER), CLUSTER_NAME
+    return Right.of(operation, kind), resource.resource_name
 
 
 Change = tuple[Overrides, Pending[KafkaError | None] | None]

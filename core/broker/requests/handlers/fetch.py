@@ -23,9 +23,7 @@ more: then all are counted again.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from core.broker.config.broker_settings import RACK_AWARE_SELECTOR
@@ -156,17 +154,16 @@ class FetchReader:
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code, -1, records=b"")
 
-    def ask_for_rights(self, names: Iterable[TopicPartition]) -> None:
-        """Asks for the right to read the topics of these partitions, once, when the request arrives: if a right goes
+    def ask_for_rights(self, names: Sequence[Sequence[TopicPartition]]) -> None:
+        """Asks for the right to read each topic of these partitions, once, when the request arrives. If a right goes
         while the fetch waits, that holds from the next request.
         """
-        times = Counter(name.topic for name in names)
+        topics = [(partitions[0].topic, len(partitions)) for partitions in names if partitions]
+        may = self._context.may
         if self.is_for_replica:
-            self._refused = frozenset() if self._context.may(CLUSTER_ACTION) else frozenset(times)
+            self._refused = frozenset() if may(CLUSTER_ACTION) else frozenset(topic for topic, _ in topics)
         else:
-            self._refused = frozenset(
-                topic for topic, count in times.items() if not self._context.may(READ_TOPIC, topic, count=count)
-            )
+            self._refused = frozenset(topic for topic, count in topics if not may(READ_TOPIC, topic, count=count))
 
     def _read(self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
         self._ensure_may_read(partition, wanted)
@@ -326,7 +323,7 @@ class DelayedFetch(Pending[FetchResponse]):
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._names = [self._names_of(topic) for topic in request.topics]
         if context.session.authorizer is not None:
-            self._reader.ask_for_rights(chain.from_iterable(self._names))
+            self._reader.ask_for_rights(self._names)
         self._size_bytes = 0  # of the last `read`
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with their numbers in `_count`
         self._count: FetchCount | None = None  # while it waits; None as long as there are no records

@@ -210,7 +210,7 @@ def test_audit_lines_are_kafkas(kafkas: str, caplog: pytest.LogCaptureFixture) -
             if not line.isprintable() or (name is None and kafkas == "StandardAuthorizer"):
                 continue
             caplog.clear()
-            asker, right = Asker(principal, host), Right(operation, resource_type)
+            asker, right = Asker(principal, host), Right.of(operation, resource_type)
             if name is None:
                 ours.authorize_somewhere(asker, right, "Metadata")
             else:
@@ -226,7 +226,7 @@ def test_no_name_breaks_an_audit_line(caplog: pytest.LogCaptureFixture) -> None:
         ResourceType.GROUP, "a\n", PatternType.PREFIXED, "User:*", "*", AclOperation.ALL, AclPermissionType.DENY
     )
     asker = Asker(Principal("User", "b\r"), "10.0.0.1")
-    Authorizer(AclRules([anything])).authorize(asker, Right(AclOperation.READ, ResourceType.GROUP), "a\n\0", "Fetch")
+    Authorizer(AclRules([anything])).authorize(asker, Right.of(AclOperation.READ, ResourceType.GROUP), "a\n\0", "Fetch")
     (line,) = caplog.messages
     assert line.isprintable()
     assert r"User:b\r is Denied" in line and r"Group:LITERAL:a\n\x00 for" in line and r"resourceName=a\n, " in line
