@@ -64,6 +64,7 @@ from core.compaction.cleaner_process import CleanerProcess
 from core.files.directory_lock import DirectoryLock, find_lock_holder
 from core.files.file_names import LOCK, META_PROPERTIES, ensure_no_cluster, holds_segments, parse_offset_file_name
 from core.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from core.files.owner_socket_file import OWNER_SOCKET
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.protocol.schema.metadata_records import BrokerEndpoint
@@ -189,7 +190,7 @@ class BrokerServer:
                 link_tree(
                     self.directory,
                     self._log_directory,
-                    is_left_out=lambda name: name == LOCK,
+                    is_left_out=lambda name: name in (LOCK, OWNER_SOCKET),
                     on_unreadable=self._pass_over,
                 )
             else:

@@ -32,7 +32,7 @@ _log = logging.getLogger("plog.log")
 _RETRY_SECONDS = 0.05
 _FIRST_WORD_SECONDS = 1.0
 """How long it is waited for in silence: an owner that is stopping is gone by then."""
-_FLOCK = struct.Struct("hhqqi")  # Linux, 64 bits: l_type, l_whence, l_start, l_len, l_pid
+FLOCK = struct.Struct("hhqqi")  # Linux, 64 bits: l_type, l_whence, l_start, l_len, l_pid
 
 _IS_LINUX = sys.platform.startswith("linux")
 
@@ -199,8 +199,8 @@ def _flock_as_well(fd: int) -> None:
 
 def _is_locked(fd: int) -> bool:
     if _IS_LINUX:
-        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
     try:
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):

@@ -36,6 +36,19 @@ class FoundServer(NamedTuple):
     """Its security; None for plaintext."""
     routes: AddressMap | None = None
     """Where the addresses that it advertises can be reached from here; None if they are where they say."""
+    directory: Path | None = None
+    """The directory that it serves, if it is not named: a client that may use its socket there is the owner."""
+
+    def open_client(self) -> KafkaClient:
+        """Returns a client of it. Raises what `KafkaClient` raises."""
+        from core.client.net.kafka_client import Connector, KafkaClient
+
+        connector = Connector(self.security, routes=self.routes)
+        if self.directory is not None:
+            from core.client.net.owner_socket import connect_as_owner
+
+            connect_as_owner(connector, self.directory, self.addresses)
+        return KafkaClient(self.addresses, connector=connector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +78,8 @@ class Session:
     """How long to wait for a directory that is in use."""
 
     def find_server(self) -> FoundServer | None:
-        """Returns the named server, or else the one that owns the directory, which is on this machine and speaks
-        plaintext, or None.
+        """Returns the named server, or else the one that owns the directory, or None. It is on this machine: it
+        has a socket in the directory, or else speaks plaintext.
         """
         named = self.find_named_server()
         if named is not None:
@@ -78,7 +91,7 @@ class Session:
         if holder is None or not holder.address:
             return None
         addresses = parse_bootstrap(holder.address)
-        return FoundServer(addresses, None, self.find_routes(addresses))
+        return FoundServer(addresses, None, self.find_routes(addresses), self.directory)
 
     @contextmanager
     def open_client(
@@ -102,8 +115,6 @@ class Session:
             with self.open_by_zookeeper() as cluster:
                 yield cluster.client
             return
-        from core.client.net.kafka_client import KafkaClient
-
         server = self.find_server()
         with ExitStack() as stack:
             if server is None:
@@ -120,8 +131,7 @@ class Session:
                     if server is None:
                         raise
             if server is not None:
-                made = KafkaClient(server.addresses, security=server.security, routes=server.routes)
-                client = stack.enter_context(closing(made))
+                client = stack.enter_context(closing(server.open_client()))
             yield client
 
     @contextmanager

@@ -24,6 +24,7 @@ WRITES_THROUGH_THE_FILE_SYSTEM = (
     "core/spark/",
 )
 WRITES_ITSELF = {
+    "core/broker/serving/owner_listener.py",  # the name of a socket, which holds nothing
     "core/files/directory_lock.py",  # a lock on an open file, and its text for whoever waits
     "core/spark/java_home.py",  # these three write what Spark wants while it runs, no output
     "core/spark/spark_session.py",

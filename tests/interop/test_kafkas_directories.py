@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,6 +189,8 @@ def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: P
     assert written.watermarks["plog-trimmed", 0] == (123, 500)
     assert written.groups["plog-group from outside"] == {("plog-many", 0): (42, "said")}
     assert len(written.groups["plog-group"]) == 1
+    with socket.socket(socket.AF_UNIX) as left:  # of a plog that was killed
+        left.bind(str(data_dir / ".plog.sock"))
     with KafkaServer(data_dir) as kafka:
         assert look_at_kafka(kafka.address) == written
         refused = call_plog("topic", "create", "t", "--data-dir", str(data_dir), "--lock-timeout", "0")

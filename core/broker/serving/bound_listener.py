@@ -19,6 +19,8 @@ class BoundListener(NamedTuple):
     name: str
     socket: socket.socket
     endpoint: Endpoint
+    is_owners: bool = False
+    """Whether it is the socket in the data directory; its endpoint and name are those of the first listener."""
 
 
 def bind_all(listeners: Sequence[Listener], config: BrokerConfig) -> list[BoundListener]:

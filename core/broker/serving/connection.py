@@ -464,7 +464,7 @@ def _bytes_in_files(pieces: list[Piece]) -> int:
 
 def _peer(sock: socket.socket) -> tuple[str, str]:
     try:
-        name = sock.getpeername()
+        name = sock.getpeername() or ("localhost", 0)  # the socket in the data directory has no names
     except OSError:
         return "", "a client that is gone"
     return name[0], f"{name[0]}:{name[1]}"

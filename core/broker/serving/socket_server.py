@@ -17,11 +17,13 @@ from core.broker.serving.connection import Connection
 from core.broker.serving.connections_memory import ConnectionsMemory
 from core.broker.serving.listener_endpoints import Listener
 from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.owner_listener import OwnerListener, find_intruder
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
+from core.common.errors import UsageError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_limits import LONG_MAX
-from core.security.principal import ANONYMOUS, Principal
+from core.security.principal import ANONYMOUS, LOCAL, Principal
 
 _log = logging.getLogger("plog.server")
 
@@ -29,6 +31,10 @@ _HOUSEKEEPING_SECONDS = 1.0
 _ACCEPT_AGAIN_SECONDS = 0.1
 _OUT_OF_ROOM = (*OUT_OF_DESCRIPTORS, errno.ENOBUFS, errno.ENOMEM)
 _WARN_AGAIN_SECONDS = 60.0
+_KEPT_FOR_OWNER = 8
+"""Connections by the socket in the data directory that are open beside as many as `max.connections`: a broker whose
+clients have taken all connections can be administered.
+"""
 
 
 def _most_bytes(config: BrokerConfig) -> int:
@@ -62,6 +68,7 @@ class SocketServer:
             listen = [Listener.plaintext_at(listen, node.services.config.main_listener)]
         self._listeners = listen
         self._bound: list[BoundListener] = []
+        self._owner_socket: OwnerListener | None = None
         self._connections: set[Connection] = set()
         self._sessions = Sessions(node.authorizer)
         self._turns = runtime.turns
@@ -88,23 +95,48 @@ class SocketServer:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listens. Raises AccessError if an address can't be bound."""
+        """Listens. Raises AccessError if an address can't be bound; UsageError if nobody could administer the broker:
+        there is an authorizer, and neither a super user nor a socket in the directory.
+        """
         self._bound = bind_all(self._listeners, self._node.services.config)
         self.endpoints = {bound.name: bound.endpoint for bound in self._bound}
         self.endpoint = self._bound[0].endpoint
+        self._bind_owner_socket()
         self._node.begin_serving(self.endpoint, self.endpoints)
         self._accept_again()
         asyncio.get_running_loop().call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
 
+    def _bind_owner_socket(self) -> None:
+        """Makes the socket in the data directory. A broker that only reads holds no lock of the directory, and changes
+        nothing in it: it has none.
+        """
+        if self._node.is_read_only:
+            return
+        config = self._node.services.config
+        try:
+            self._owner_socket = OwnerListener(self._node.directory, config.socket_listen_backlog_size)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            if self._node.authorizer is not None and not config.super_users:
+                raise UsageError(
+                    f"nobody could administer this broker: it has an authorizer and no super users, and no socket for "
+                    f"commands with --data-dir {self._node.directory}: {reason}",
+                    hint="name them: --set super.users=User:NAME;User:NAME",
+                ) from error
+            _log.warning("no socket for commands with --data-dir %s: %s", self._node.directory, reason)
+            return
+        first = self._bound[0]
+        self._bound.append(BoundListener(first.name, self._owner_socket.socket, first.endpoint, is_owners=True))
+
     def _accept(self, bound: BoundListener) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(self._node.services.config.socket_listen_backlog_size):
-            if self._has_all_it_may():
-                self._accept_none()
+            if self._has_all_it_may(_KEPT_FOR_OWNER if bound.is_owners else 0):
+                self._accept_none(is_owners=bound.is_owners)
                 self._is_full = True  # new connections wait in the backlog
                 return
             try:
-                sock, (host, *_) = bound.socket.accept()
+                sock, address = bound.socket.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -117,12 +149,12 @@ class SocketServer:
             if self.turns_away:
                 sock.close()
                 continue
-            if not self._may_connect(host):
-                _log.warning("closing a connection of %s: it has max.connections.per.ip open already", host)
+            if not (self._is_owner(sock) if bound.is_owners else self._may_connect(address[0])):
                 sock.close()
                 continue
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not bound.is_owners:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 connection = Connection(
                     loop=loop,
@@ -134,7 +166,7 @@ class SocketServer:
                     max_request_bytes=self._node.services.config.socket_request_max_bytes,
                     on_close=self._on_closed,
                     on_unreadable=self._node.services.replicas.on_unreadable,
-                    find_session=partial(self._find_session, bound.name),
+                    find_session=partial(self._find_session, bound),
                 )
             except OSError:  # the client has already disconnected
                 sock.close()
@@ -142,17 +174,27 @@ class SocketServer:
             self._connections.add(connection)
             self.accepted_connections += 1
 
-    def _find_session(self, listener: str, client_host: str, local_host: str) -> Session:
-        return self._sessions.find(self._principal_of(listener, client_host), listener, client_host, local_host)
+    def _find_session(self, bound: BoundListener, client_host: str, local_host: str) -> Session:
+        if bound.is_owners:
+            return self._sessions.find(LOCAL, bound.name, client_host, client_host)
+        return self._sessions.find(self._principal_of(bound.name, client_host), bound.name, client_host, local_host)
 
-    def _has_all_it_may(self) -> bool:
-        """Returns whether it has as many connections as `max.connections`, or the process's descriptors, allow."""
-        if len(self._connections) >= self._room:
+    def _is_owner(self, sock: socket.socket) -> bool:
+        uid = find_intruder(sock)
+        if uid is not None:
+            _log.warning("closing a connection to the socket in the data directory: it is of user id %d", uid)
+        return uid is None
+
+    def _has_all_it_may(self, beyond: int) -> bool:
+        """Returns whether it has as many connections as `max.connections`, or the process's descriptors, allow, and so
+        many beyond.
+        """
+        if len(self._connections) >= self._room + beyond:
             self._warn(
                 "%d connections are open, as many as ulimit -n leaves room for; further clients wait", self._room
             )
             return True
-        return len(self._connections) >= self._node.services.config.max_connections
+        return len(self._connections) >= self._node.services.config.max_connections + beyond
 
     def _warn(self, text: str, *arguments: object) -> None:
         """Warns, at most once a minute: the cause may occur many times a second."""
@@ -163,7 +205,10 @@ class SocketServer:
 
     def _may_connect(self, host: str) -> bool:
         most = self._node.services.config.max_connections_per_ip
-        return most > len(self._connections) or most > sum(c.client_host == host for c in self._connections)
+        if most > len(self._connections) or most > sum(c.client_host == host for c in self._connections):
+            return True
+        _log.warning("closing a connection of %s: it has max.connections.per.ip open already", host)
+        return False
 
     def _on_closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -178,9 +223,11 @@ class SocketServer:
         for bound in self._bound:
             asyncio.get_running_loop().add_reader(bound.socket.fileno(), self._accept, bound)
 
-    def _accept_none(self) -> None:
+    def _accept_none(self, *, is_owners: bool | None = None) -> None:
+        """Accepts no more connections, of the owner's or of the others alone if `is_owners` says so."""
         for bound in self._bound:
-            asyncio.get_running_loop().remove_reader(bound.socket.fileno())
+            if is_owners in (None, bound.is_owners):
+                asyncio.get_running_loop().remove_reader(bound.socket.fileno())
 
     def _housekeep(self) -> None:
         if not self._bound:
@@ -239,6 +286,8 @@ class SocketServer:
             for bound in self._bound:
                 bound.socket.close()
             self._bound = []
+            if self._owner_socket is not None:
+                self._owner_socket.close()
         for connection in list(self._connections):
             connection.close()
         self._node.services.late_loads.stop()

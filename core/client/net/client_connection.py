@@ -121,7 +121,6 @@ class SocketTransport:
         except OSError as error:
             raise self._failure("could not connect to", error) from error
         self._socket: socket.socket | TlsSocket = plain
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             from core.client.net.tls_socket import TlsPeer, TlsSocket
 

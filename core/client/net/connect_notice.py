@@ -8,6 +8,7 @@ import logging
 import selectors
 import socket
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from core.common.endpoint import Endpoint, address_error
@@ -43,7 +44,9 @@ def open_socket(address: _Address, timeout_s: float) -> socket.socket:
     if not 0 < address[1] < 1 << 16:
         raise OSError(errno.EINVAL, "there is no such port")  # the system would take another one
     try:
-        return socket.create_connection(address, timeout=timeout_s)
+        plain = socket.create_connection(address, timeout=timeout_s)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return plain
     except ValueError as error:
         raise address_error(error) from error
 
@@ -69,6 +72,11 @@ class ConnectNotice:
     def target(self, address: _Address) -> _Address:
         """Returns where the address can be reached from here."""
         return address if self.routes is None else self.routes.find(address)
+
+    def note_advertised(self, brokers: Mapping[int, _Address]) -> None:
+        """Remembers the addresses that a server advertises, by broker. Raises what `AddressMap` raises."""
+        if self.routes is not None:
+            self.routes.note_advertised(brokers.values())
 
     def where(self, address: _Address) -> str:
         """Returns the address for people, and where it can be reached if that is elsewhere."""

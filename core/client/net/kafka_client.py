@@ -389,8 +389,7 @@ class KafkaClient:
         """
         response = self._ask_metadata(None if topics is None else list(topics), may_create=may_create)
         self._brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
-        if self._routes is not None:
-            self._routes.note_advertised(self._brokers.values())
+        self._connector.notice.note_advertised(self._brokers)
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
         found = {}

@@ -21,6 +21,7 @@ from core.files.file_names import (
     is_folder,
     parse_offset_file_name,
 )
+from core.files.owner_socket_file import OWNER_SOCKET
 from core.files.producer_snapshot import count_producers
 from core.forensics.damage import DamagedRange
 from core.index.transaction_index import ENTRY as TRANSACTION_ENTRY
@@ -90,6 +91,7 @@ def what_is(name: str, kind: FileKind | None) -> str:
         return "cut off by a start"
     others = {
         LOCK: "lock of the directory",
+        OWNER_SOCKET: "socket of the broker",
         DELETED_SUFFIX: "to be deleted",
         SWAP_SUFFIX: "of a compaction that was not finished",
         CLEANED_SUFFIX: "of a compaction that was not finished",

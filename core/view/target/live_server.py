@@ -44,7 +44,7 @@ class LiveServer:
         if self._client is None or self._address != server.addresses:
             self.forget()
             try:
-                self._client = KafkaClient(server.addresses, security=server.security, routes=server.routes)
+                self._client = server.open_client()
             except ConnectionFailedError as error:
                 if self._root is None:
                     raise
