@@ -224,15 +224,6 @@ class AclFilter(NamedTuple):
         """See `Acl.codes`."""
         return self.resource_type, self.pattern_type, self.operation, self.permission_type
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether it finds one ACL at most, which has the filter's own parts."""
-        return (
-            None not in (self.resource_name, self.principal, self.host)
-            and self.pattern_type is not PatternType.MATCH
-            and min(self.codes) > ResourceType.ANY
-        )
-
     def matches(self, acl: Acl) -> bool:
         """Returns whether the ACL is one of those (ResourcePatternFilter and AccessControlEntryFilter of Kafka)."""
         return (

@@ -173,6 +173,7 @@ def alter_user_scram_credentials(
     alterations = _alterations_of(request)
     _ensure_storable(one.name for one in alterations)
     try:
+        services.node.ensure_writable()
         outcomes = services.security.alter_scram_credentials(alterations)
     except KafkaError as error:
         return _altered({one.name: error for one in alterations})
@@ -199,6 +200,13 @@ def _code_and_message(error: KafkaError | None, success: str | None = None) -> t
 
 _NO_AUTHORIZER = KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 """Kafka's error if there is no authorizer."""
+
+_MOST_NAMED = 50_000
+"""The most ACLs or filters in a request, which take a second or two; a frame has room for ten times as many, of which
+Kafka changes 10,000 at most.
+"""
+
+_TOO_MANY = KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 _LONGEST_TEXT = 0x7FFF
 """The most bytes of a text that Kafka reads, in requests and in the metadata log."""
@@ -227,6 +235,8 @@ def create_acls(
     services: Services, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse | Pending[CreateAclsResponse]:
     """CreateAcls: adds ACLs, all that are sound at once."""
+    if (count := len(request.creations)) > _MOST_NAMED:
+        return _created([_TOO_MANY] * count)
     acls = [_acl_of(one) for one in request.creations]
     refusal = _find_refusal(context.session)
     if refusal is None and any(map(_is_for_filters, acls)):
@@ -241,6 +251,7 @@ def create_acls(
         return _created([next(of_sound) if problem is None else problem for problem in problems])
 
     try:
+        services.node.ensure_writable()
         outcomes = services.security.create_acls(sound)
     except KafkaError as error:
         return answer([error] * len(sound))
@@ -263,10 +274,13 @@ def delete_acls(
     services: Services, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse | Pending[DeleteAclsResponse]:
     """DeleteAcls: deletes the ACLs that match any of the filters."""
+    if (count := len(request.filters)) > _MOST_NAMED:
+        return _deleted([_TOO_MANY] * count)
     filters = [_filter_of(one) for one in request.filters]
     if (refusal := _find_refusal(context.session)) is not None:
         return _deleted([refusal] * len(filters))
     try:
+        services.node.ensure_writable()
         outcomes = services.security.delete_acls(filters)
     except KafkaError as error:
         return _deleted([error] * len(filters))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.broker.requests.client_session import Session
+from core.broker.requests.handlers import quotas_and_users
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
@@ -145,6 +146,24 @@ def test_users_need_no_authorizer_and_the_right_to_alter_the_cluster_with_one(tm
         ("ann", "bob"), ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     )
     assert not broker.services.image.security.scram_credentials
+
+
+def test_a_broker_that_writes_nothing_changes_nothing(tmp_path: Path) -> None:
+    open_broker(tmp_path).close()
+    broker = open_broker(tmp_path, is_read_only=True)
+    assert [code for code, _ in create(broker, creation())] == [ErrorCode.POLICY_VIOLATION]
+    assert delete(broker, {}) == [(ErrorCode.POLICY_VIOLATION, [])]
+    assert [code for code, _ in alter(broker, CREDENTIAL).values()] == [ErrorCode.POLICY_VIOLATION]
+    assert shown(broker) == []
+
+
+def test_a_request_names_so_many_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas_and_users, "_MOST_NAMED", 2)
+    broker = open_broker(tmp_path)
+    assert [code for code, _ in create(broker, *[creation()] * 3)] == [ErrorCode.POLICY_VIOLATION] * 3
+    assert create(broker, *[creation()] * 2) == [(0, "")] * 2
+    assert delete(broker, {}, {}, {}) == [(ErrorCode.POLICY_VIOLATION, [])] * 3
+    assert shown(broker) == [("t", "User:ann")]
 
 
 # --- stores that fail, or answer later
