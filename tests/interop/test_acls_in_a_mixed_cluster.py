@@ -16,6 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
 from core.protocol.message import Api
 from core.protocol.schema.acls import (
     CREATE_ACLS,
@@ -40,6 +41,7 @@ from core.security.acl import AclOperation, AclPermissionType, PatternType, Reso
 from tests.support.kafka39 import zookeeper_client
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.oracle import requires_kafka39, run_tool
+from tests.support.server import call_plog
 from tests.support.waiting import wait_until
 
 pytestmark = requires_kafka39
@@ -133,11 +135,9 @@ def test_a_right_that_one_gives_and_takes_holds_with_the_other(cluster: MixedClu
 
 
 def test_kafka_acls_at_plog(cluster: MixedCluster) -> None:
-    address = cluster.plog.address
-    arguments = ("--bootstrap-server", address, "--add", "--allow-principal", ANYBODY, "--allow-host", CLIENT)
-    done = run_tool(
-        "org.apache.kafka.tools.AclCommand", *arguments, "--consumer", "--topic", f"t{KAFKA}", "--group", "g"
-    )
+    where = ("--bootstrap-server", cluster.plog.address, "--consumer", "--topic", f"t{KAFKA}", "--group", "g")
+    who = ("--allow-principal", ANYBODY, "--allow-host", CLIENT)
+    done = run_tool("org.apache.kafka.tools.AclCommand", "--add", *where, *who)
     assert done.returncode == 0, done.stderr.decode()
     assert f"host={CLIENT}, operation=READ, permissionType=ALLOW" in done.stdout.decode()
     wait_until(lambda: seen_by_client(cluster, KAFKA, f"t{KAFKA}") is ErrorCode.NONE, "Kafka obeys", seconds=SECOND)
@@ -173,3 +173,37 @@ def test_users_are_written_and_read_by_both(cluster: MixedCluster) -> None:
     request = AlterUserScramCredentialsRequest([ScramCredentialDeletion("by kafka", 1)])
     assert [one.error_code for one in ask(cluster, PLOG, ALTER_USER_SCRAM_CREDENTIALS, request).results] == [0]
     assert described(KAFKA) == [("by plog", 1, 4096)]
+
+
+def test_brokers_without_their_right_wait_for_it(cluster: MixedCluster) -> None:
+    """The follower of each is refused, and so is whoever asks the controller; nothing is lost."""
+    partitions = [TopicPartition("moving", number) for number in range(2)]
+    cluster.make_topic("moving", (KAFKA, PLOG), (PLOG, KAFKA))
+    cluster.wait_until_known("moving")
+
+    def produce(text: bytes) -> None:
+        lines = b"".join(b"%d:%s\n" % (number, text) for number in range(20))
+        where = ("--bootstrap-server", cluster.address, "--key-separator", ":")
+        done = call_plog("produce", "moving", "--acks", "1", *where, stdin=lines)
+        assert done.returncode == 0, done.stderr
+
+    produce(b"before")
+    with zookeeper_client(cluster.kafka.connect) as client:
+        kept, _ = client.get("/kafka-acl/Cluster/kafka-cluster")
+
+        def put(data: bytes) -> None:
+            client.set("/kafka-acl/Cluster/kafka-cluster", data)
+            client.create("/kafka-acl-changes/acl_changes_", b"CLUSTER:kafka-cluster", sequence=True)
+
+        put(kept.replace(b'"All"', b'"Describe"'))
+        produce(b"meanwhile")
+        way = (
+            "the leader answers TOPIC_AUTHORIZATION_FAILED; this broker is User:ANONYMOUS there, who lacks a right: "
+            f"kafka-acls --add --allow-principal {ANYBODY} --allow-host {OWNER} --operation ClusterAction --cluster"
+        )
+        wait_until(lambda: way in cluster.plog.log.read_text(), lambda: cluster.plog.log.read_text(), seconds=20)
+        put(kept)
+    for partition in partitions:
+        cluster.wait_for(partition, isr=(KAFKA, PLOG))
+        cluster.wait_until_equal(partition, (KAFKA, PLOG))
+    assert cluster.plog.is_running

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.coordinators.transaction_verifier import TransactionVerifier
-from core.broker.replication.peer_connection import PeerPool
+from core.broker.replication.peer_connection import PeerPool, missing_right
 from core.broker.serving.loop_tasks import LoopTasks
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
@@ -106,6 +106,8 @@ class MarkerSender:
             for topic in one.topics
             for result in topic.partitions
         }
+        if way := next(filter(None, (missing_right(code, "") for code in codes.values())), ""):
+            _log.warning("broker %d refuses markers of %s%s", leader, prepared.transactional_id, way)
         return {name for name in names if codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR) not in _NOT_NEEDED}
 
     async def close(self) -> None:

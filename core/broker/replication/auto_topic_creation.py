@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.controller_channel import ControllerChannel, ControllerErrand
+from core.broker.replication.peer_connection import missing_right
 from core.cluster.image.broker_metadata import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -49,6 +50,8 @@ class AutoTopicCreation:
         self._asked: dict[str, NewTopic] = {}
         """The topics of the request in flight."""
         self._refusals: dict[str, KafkaError] = {}
+        self._unauthorized: set[str] = set()
+        """Topics that this broker may not create."""
         self._errand = ControllerErrand(self._create)
 
     def begin(self, topic: NewTopic, sender: str = "this broker") -> None:
@@ -99,11 +102,16 @@ class AutoTopicCreation:
     def _take(self, result: CreatableTopicResult) -> None:
         error = ErrorCode.of(result.error_code)
         if error in _IS_MADE:
+            self._unauthorized.discard(result.name)
             _log.info("the controller makes topic %s", result.name)
             return
         message = result.error_message or error.text
-        _log.warning("the controller does not make topic %s: %s", result.name, message)
-        if result.name in self._asked:
+        way = missing_right(error, self._channel.local_host, "--operation Create --cluster")
+        if not way or result.name not in self._unauthorized:
+            _log.warning("the controller does not make topic %s: %s%s", result.name, message, way)
+        if way:  # the client has the right, and is told to come again
+            self._unauthorized.add(result.name)
+        elif result.name in self._asked:
             self._refusals[result.name] = KafkaError(error, message)
         if len(self._refusals) > _MOST_KEPT:  # some are of topics that were not requested again
             del self._refusals[next(iter(self._refusals))]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.peer_connection import PeerConnection, PeerLink
+from core.broker.replication.peer_connection import PeerConnection, PeerLink, missing_right
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -154,7 +154,8 @@ class ControllerChannel:
         answer = await connected.connection.send(api, version, request)
         error = ErrorCode.of(find_error(answer))
         if error is not ErrorCode.NONE:
-            raise KafkaError(error, f"broker {connected.node_id} refuses {api.name}: {error.text}")
+            way = missing_right(error, connected.connection.local_host)
+            raise KafkaError(error, f"broker {connected.node_id} refuses {api.name}: {error.text}{way}")
         return answer
 
     def _note_failure(self, api: Api[Any, Any], error: ConnectionFailedError | KafkaError) -> None:
@@ -166,6 +167,11 @@ class ControllerChannel:
     def _note_success(self, api: Api[Any, Any]) -> None:
         if self._failures.pop(api.name, None) is not None:
             _log.info("the controller answers %s again", api.name)
+
+    @property
+    def local_host(self) -> str:
+        """This broker's address, as the controller sees it; "" without a connection."""
+        return self._link.local_host
 
     # --- the present controller
 

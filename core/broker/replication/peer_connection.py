@@ -27,9 +27,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, MalformedMessageError
 from core.protocol.frame import SIZE, decode_response, encode_request
 from core.protocol.message import Api, schema_of
+from core.security.principal import ANONYMOUS
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -41,6 +43,19 @@ _MOST_RECEIVED_BYTES = 1024 * 1024
 _MAX_INT32 = 0x7FFFFFFF
 _CLOSED = "it was closed"
 _UNASKED = "data came without a request"
+
+
+_UNAUTHORIZED = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def missing_right(error: ErrorCode, local_host: str, right: str = "--operation ClusterAction --cluster") -> str:
+    """Returns what an operator does if another broker refuses this one for lack of a right, to be added to the refusal;
+    "" for other errors. `local_host` is the address from which it asks, `right` are options of kafka-acls.
+    """
+    if error not in _UNAUTHORIZED:
+        return ""
+    give = f"kafka-acls --add --allow-principal {ANONYMOUS} --allow-host {local_host or 'HOST'} {right}"
+    return f"; this broker is {ANONYMOUS} there, who lacks a right: {give}"
 
 
 class _Expected(NamedTuple):
@@ -94,6 +109,11 @@ class PeerConnection:
             reason = f"no answer in {connect_timeout_s:g} s" if is_late else _reason(error)
             raise ConnectionFailedError(f"could not connect to {endpoint}: {reason}", where=str(endpoint)) from error
         return cls(sock, str(endpoint), buffers, client_id=client_id, request_timeout_s=request_timeout_s)
+
+    @property
+    def local_host(self) -> str:
+        """This broker's address, as the other one sees it; "" once the connection is closed."""
+        return "" if self.is_closed else str(self._socket.getsockname()[0])
 
     # --- out
 
@@ -313,6 +333,11 @@ class PeerLink:
         """The endpoint of the present connection, or None without a working one."""
         is_connected = self._connection is not None and not self._connection.is_closed
         return self._endpoint if is_connected else None
+
+    @property
+    def local_host(self) -> str:
+        """See `PeerConnection.local_host`."""
+        return "" if self._connection is None else self._connection.local_host
 
     async def connect(self, endpoint: Endpoint) -> PeerConnection:
         """Returns a connection to that endpoint, which concurrent callers share; closes one to another endpoint. Raises

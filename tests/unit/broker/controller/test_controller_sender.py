@@ -19,6 +19,7 @@ from core.broker.replication.peer_connection import PeerLink
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
 from core.protocol.schema.control_request import (
     LEADER_AND_ISR,
     STOP_REPLICA,
@@ -138,6 +139,25 @@ async def test_what_is_not_answered_is_sent_again() -> None:
         assert sent.answered == list(range(5))
         assert list(dict.fromkeys(broker.epochs)) == list(range(5))
         assert broker.epochs == sorted(broker.epochs)
+
+
+async def test_what_a_broker_refuses_for_lack_of_a_right_is_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Else it would not learn what it leads when it is given the right."""
+    refusals = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 3
+
+    def answer(request: Any) -> Any:
+        return type(ANSWERS[type(request)])(refusals.pop()) if refusals else ANSWERS[type(request)]
+
+    async with Broker(answer) as broker, sent_to(broker.find()[1]) as sent:
+        sent.put(*range(2))
+        await sent.until_answered(2)
+        assert broker.epochs == [0, 0, 0, 0, 1]
+    (warning,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning == (
+        "broker 2 does not get LeaderAndIsr: not authorized for the cluster; this broker is User:ANONYMOUS there, who "
+        "lacks a right: kafka-acls --add --allow-principal User:ANONYMOUS --allow-host 127.0.0.1 --operation "
+        "ClusterAction --cluster; it is sent again"
+    )
 
 
 async def test_a_broker_that_does_not_listen_yet_gets_all_when_it_does(caplog: pytest.LogCaptureFixture) -> None:

@@ -165,6 +165,7 @@ async def test_a_coordinator_that_does_not_answer(answer: Callable[[object], Non
     [
         (AddPartitionsToTxnResponse(), ErrorCode.NOT_COORDINATOR),
         (AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), ErrorCode.NOT_COORDINATOR),
+        (AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ErrorCode.NOT_COORDINATOR),
         (verdict((T1, 0), (TopicPartition("other", 0), 0)), ErrorCode.NOT_COORDINATOR),
         (verdict((T0, 0), transactional_id="another"), ErrorCode.NOT_COORDINATOR),
         (verdict((T0, 0), (T0, ErrorCode.INVALID_TXN_STATE)), ErrorCode.INVALID_TXN_STATE),
@@ -196,6 +197,7 @@ def marked(*results: tuple[TopicPartition, int]) -> WriteTxnMarkersResponse:
         (ErrorCode.INVALID_PRODUCER_EPOCH, False),
         (ErrorCode.TRANSACTION_COORDINATOR_FENCED, True),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, True),
         (31_000, True),
     ],
 )

@@ -121,6 +121,18 @@ async def test_why_a_topic_can_not_be_made_is_said_once_and_it_is_tried_again_th
         await creation.close()
 
 
+async def test_a_right_that_this_broker_lacks_is_not_the_clients_fault(caplog: pytest.LogCaptureFixture) -> None:
+    async with Controller(*[ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2) as controller:
+        creation = creation_by(controller)
+        for _ in range(3):
+            creation.begin(NewTopic("a"))
+            await until_idle(creation)
+        assert controller.names == [["a"]] * 3
+        await creation.close()
+    (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.endswith("--allow-host 127.0.0.1 --operation Create --cluster")
+
+
 async def test_names_that_nobody_can_be_asked_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto_topic_creation, "_MOST_KEPT", 3)
     errors = [ErrorCode.INVALID_REPLICATION_FACTOR] * 10
