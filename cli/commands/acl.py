@@ -273,8 +273,7 @@ def explain(
     if acls is None:
         say(f"allowed: no authorizer is at work {where}, so that everybody may do everything")
         return
-    is_zookeepers = (settings.class_name or "").endswith("AclAuthorizer")
-    rules = ZooKeeperAclRules if is_zookeepers else AclRules
+    rules = ZooKeeperAclRules if (settings.class_name or "").endswith("AclAuthorizer") else AclRules
     decision = rules(
         acls,
         super_users=settings.super_users or (),

@@ -14,9 +14,9 @@ from core.security.acl import ANY_HOST, Acl, AclOperation, AclPermissionType, Pa
 from core.security.acl_rules import AclRules, Decision
 from core.security.principal import Principal
 
-DECIDES = "decides"
+DECIDES, _MATCHES, _OVERRULED = "decides", "matches too", "overruled"
 _WAYS: tuple[tuple[str, Callable[[Acl, Question], Acl]], ...] = (
-    ("matches too", lambda acl, _: acl),
+    (_MATCHES, lambda acl, _: acl),
     ("other host", lambda acl, _: acl._replace(host=ANY_HOST)),
     ("other operation", lambda acl, _: acl._replace(operation=AclOperation.ALL)),
     ("other operation and host", lambda acl, _: acl._replace(operation=AclOperation.ALL, host=ANY_HOST)),
@@ -42,15 +42,17 @@ class Reason(NamedTuple):
 def find_reasons(
     question: Question, decision: Decision, acls: Iterable[Acl], rules: type[AclRules] = AclRules
 ) -> list[Reason]:
-    """Returns the ACL that decided first; then those that match, too; then those about the resource that miss the
-    question by one thing: the host, the operation, or the spelling of the principal.
+    """Returns the ACL that decided first; then those that match, too, and those of them that it overrules; then those
+    about the resource that miss the question by one thing: the host, the operation, or the spelling of the principal.
     """
     found = []
     for acl in acls:
         why = DECIDES if acl == decision.acl else _why(question, acl, rules)
+        if why == _MATCHES and decision.acl is not None and acl.permission_type is not decision.acl.permission_type:
+            why = _OVERRULED
         if why is not None:
             found.append(Reason(why, acl))
-    order = [DECIDES, *(why for why, _ in _WAYS)]
+    order = [DECIDES, _MATCHES, _OVERRULED, *(why for why, _ in _WAYS[1:])]
     return sorted(found, key=lambda reason: order.index(reason.why))
 
 
@@ -78,7 +80,7 @@ def find_ways_out(question: Question, decision: Decision, reasons: Iterable[Reas
     denying = [
         reason.acl
         for reason in reasons
-        if reason.why in (DECIDES, _WAYS[0][0]) and reason.acl.permission_type is AclPermissionType.DENY
+        if reason.why in (DECIDES, _MATCHES) and reason.acl.permission_type is AclPermissionType.DENY
     ]
     if decision.acl is not None:
         return [f"plog acl remove {options_of(acl)}" for acl in denying]

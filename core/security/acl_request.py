@@ -25,6 +25,7 @@ from core.security.acl import (
     PatternType,
     ResourceType,
     javas_text,
+    parse_host_range,
 )
 from core.security.acl_text import parse_operation
 from core.security.principal import Principal
@@ -131,15 +132,13 @@ class AclRequest:
         for type_, name, operation in rights:
             _ensure_sound(type_, name or "", operation)
         parties = [
-            (str(Principal.parse(principal.strip())), host, permission)
+            (str(Principal.parse(principal.strip())), _ensure_host(host), permission)
             for principals, hosts, permission in (
                 (self.allow_principals, self.allow_hosts, AclPermissionType.ALLOW),
                 (self.deny_principals, self.deny_hosts, AclPermissionType.DENY),
             )
             for principal, host in product(principals, hosts or (ANY_HOST,))
         ]
-        for _, host, _ in parties:
-            _ensure_host(host)
         return [
             Acl(
                 resource_type=type_,
@@ -157,9 +156,9 @@ class AclRequest:
         """Yields what is accepted and does something else than it looks like."""
         for host in dict.fromkeys((*self.allow_hosts, *self.deny_hosts)):
             if "/" in host:
-                yield f"{host}: brokers before Kafka 4.4 compare a host as text, so that this matches no client there"
-            elif ":" in host and host != javas_text(host):
-                yield f"{host}: Kafka's brokers write this address as {javas_text(host)}, and compare the text"
+                yield f"{host}: brokers before Kafka 4.4, and those with ZooKeeper, find no client in a range"
+            elif host != javas_text(host):
+                yield f"{host}: the ACL has it as {javas_text(host)}, as brokers write the address"
         for principal in dict.fromkeys((*self.allow_principals, *self.deny_principals)):
             if re.search(r"=[^,]*, +\w+=", principal):
                 yield f"{principal}: the name in a certificate has no space after a comma, unless a rule maps it so"
@@ -184,7 +183,8 @@ class AclRequest:
         ):
             if principals or hosts:
                 parsed = [str(Principal.parse(text.strip())) for text in principals]
-                parties += [(p, h, permission) for p, h in product(parsed or (None,), hosts or (None,))]
+                spelled = [text for host in hosts for text in dict.fromkeys((host, javas_text(host)))]
+                parties += [(p, h, permission) for p, h in product(parsed or (None,), spelled or (None,))]
         rights = [
             (type_, name, operation)
             for type_, name, operations in self._rights()
@@ -274,13 +274,13 @@ def _ensure_sound(type_: ResourceType, name: str, operation: AclOperation) -> No
         raise UsageError(f"no topic can be called {name!r}, so that the ACL would match none", hint=hint)
 
 
-def _ensure_host(host: str) -> None:
-    """Raises UsageError for what no address of a client is: brokers compare a host as text."""
-    if host == ANY_HOST:
-        return
+def _ensure_host(host: str) -> str:
+    """Returns the host as brokers compare it. Raises UsageError for what no address of a client is."""
     try:
-        ipaddress.ip_network(host, strict=False) if "/" in host else ipaddress.ip_address(host)
+        if host != ANY_HOST:
+            parse_host_range(host) if "/" in host else ipaddress.ip_address(host)
     except ValueError:
         raise UsageError(
             f"host {host!r} is no IP address, and brokers compare no names", hint="an IP address, or * for any"
         ) from None
+    return javas_text(host)

@@ -44,7 +44,7 @@ def test_a_denial_counts_more_than_all_that_allow() -> None:
     is_allowed, reasons, ways = explained([*allows, denies])
     assert not is_allowed
     assert reasons[0] == ("decides", denies)
-    assert {why for why, _ in reasons[1:]} == {"matches too"}
+    assert {why for why, _ in reasons[1:]} == {"overruled"}
     assert ways == [
         "plog acl remove --deny-principal 'User:*' --operation ALL --topic app- --resource-pattern-type prefixed"
     ]

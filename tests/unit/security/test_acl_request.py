@@ -127,7 +127,7 @@ def test_a_star_at_the_end_is_meant_as_a_prefix() -> None:
     "options, warning",
     [
         ({"allow_hosts": ["10.0.0.0/8"]}, "10.0.0.0/8: brokers before Kafka 4.4"),
-        ({"allow_hosts": ["::1"]}, "::1: Kafka's brokers write this address as 0:0:0:0:0:0:0:1"),
+        ({"allow_hosts": ["::1"]}, "::1: the ACL has it as 0:0:0:0:0:0:0:1"),
         ({"allow_principals": ["User:CN=a, OU=b"]}, "User:CN=a, OU=b: the name in a certificate has no space"),
         ({"topics": ["*"], "pattern": PatternChoice.prefixed}, "prefixed *: the names that begin with a star"),
     ],
@@ -136,6 +136,13 @@ def test_what_is_not_as_it_looks_is_named(options: dict[str, Any], warning: str)
     request = AclRequest(**{"allow_principals": [ALICE], "topics": ["t"], **options})
     (found,) = request.warnings()
     assert found.startswith(warning)
+
+
+def test_an_address_is_stored_as_brokers_write_it_and_found_by_either_text() -> None:
+    (found,) = AclRequest(allow_principals=[ALICE], topics=["t"], allow_hosts=["::1"]).acls()
+    assert found.host == "0:0:0:0:0:0:0:1"
+    filters = AclRequest(allow_hosts=["::1"]).filters()
+    assert all(any(one.matches(found._replace(host=host)) for one in filters) for host in ("::1", found.host))
 
 
 # --- what is looked for
