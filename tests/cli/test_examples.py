@@ -92,6 +92,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = bytearray(log.read_bytes())
         content[len(content) // 2] ^= 8
         log.write_bytes(content)
+    for name in ("alice", "bob"):
+        (folder / f"{name}.password").write_text("secret\n")
     (folder / "client.properties").write_text("security.protocol=PLAINTEXT\n")
     (folder / "order.proto").write_text('syntax = "proto3"; message Line { int32 n = 1; }')
     return folder
