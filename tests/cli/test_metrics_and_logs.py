@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from core.broker.config.broker_settings import STANDARD_AUTHORIZER
 from tests.support.server import Server, call_plog, run_plog
 from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
 
@@ -20,10 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Watched(Server):
-    """With metrics, and the request log as JSON."""
+    """With metrics, the request log as JSON, and an authorizer that allows its clients everything."""
 
     def __init__(self, data_dir: Path) -> None:
-        super().__init__(data_dir, "--metrics-listen", "127.0.0.1:0", "--log-requests", "--log-format", "json")
+        options = ["--metrics-listen", "127.0.0.1:0", "--log-requests", "--log-format", "json"]
+        settings = [f"authorizer.class.name={STANDARD_AUTHORIZER}", "super.users=User:ANONYMOUS"]
+        super().__init__(data_dir, *options, "--set", settings[0], "--set", settings[1])
 
     def scraped(self) -> str:
         found = re.findall(r"metrics (\S+)$", self.log.read_text(), re.MULTILINE)
@@ -105,6 +108,19 @@ def test_requests_are_counted(server: Watched) -> None:
     assert more["kafka_network_requestmetrics_totaltimems_bucket", ("+Inf", "ListGroups")] == 1
     assert more["kafka_network_requestmetrics_errors_total", ("NONE", "ListGroups")] == 1
     assert after["kafka_network_requestmetrics_errors_total", ("UNKNOWN_TOPIC_OR_PARTITION", "Metadata")] >= 1
+
+
+def test_questions_to_the_authorizer_are_counted_and_logged_if_the_operator_wants_it(server: Watched) -> None:
+    where = ["--data-dir", str(server.data_dir)]
+    call_plog("config", "alter", "broker-logger", "1", "--set", "plog.authorizer=DEBUG", *where)
+    before = server.metrics()
+    call_plog("group", "list", *where)
+    after = server.metrics()
+    call_plog("config", "alter", "broker-logger", "1", "--set", "plog.authorizer=INFO", *where)
+    allowed = "plog_authorizations_total", ("allowed",)
+    assert after[allowed] > before[allowed]
+    assert after["plog_authorizations_total", ("denied",)] == after["plog_acls", ()] == 0
+    assert "Principal = Local:owner is Allowed operation = DESCRIBE from host = localhost" in server.log.read_text()
 
 
 def test_connections_are_counted(server: Watched) -> None:

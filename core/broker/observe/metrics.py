@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from core.broker.broker_server import BrokerServer
 from core.broker.controller.active_controller import ActiveController
 from core.broker.observe.request_metrics import TIME_BUCKETS_MS, RequestMetrics
+from core.broker.requests.authorizer import Authorizer
 from core.broker.requests.services import Services
 from core.broker.serving.socket_server import SocketServer
 from core.cluster.controller.controller_context import ControllerStats
@@ -93,6 +94,8 @@ def _own_metrics(node: BrokerServer) -> Iterator[Metric]:
     yield from _transaction_metrics(services)
     yield from _session_metrics(services)
     yield from _zookeeper_metrics(services)
+    if node.authorizer is not None:
+        yield from _authorizer_metrics(node.authorizer)
     if node.dispatcher.metrics is not None:
         yield from _request_metrics(node.dispatcher.metrics)
 
@@ -225,6 +228,16 @@ def _zookeeper_metrics(services: Services) -> Iterator[Metric]:
         ("zookeeperauthfailures", "Logins that ZooKeeper refused.", SessionState.FAILED),
     ):
         yield counter(f"{prefix}_{name}", doc, counts.get(counted, 0))
+
+
+def _authorizer_metrics(authorizer: Authorizer) -> Iterator[Metric]:
+    yield counters(
+        "plog_authorizations",
+        "Questions whether a client has a right on a resource, by the answer.",
+        ("result",),
+        [(("allowed",), authorizer.allowed), (("denied",), authorizer.denied)],
+    )
+    yield gauge("plog_acls", "ACLs that the authorizer obeys.", len(authorizer.rules))
 
 
 def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:

@@ -10,9 +10,11 @@ import pytest
 
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.observe.metrics import broker_metrics
 from core.broker.requests import authorizer
 from core.broker.requests.authorizer import Asker, Authorizer
 from core.cluster.image.single_node_controller import SingleNodeController
+from core.common.task import finish
 from core.common.topic_partition import random_uuid
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
@@ -130,6 +132,14 @@ def test_acls_that_no_kafka_writes_stay_and_never_match(
     assert broker.services.image.security.acls == {record.id: record}
     remove(broker, record.id)
     assert not broker.services.image.security.acls
+
+
+def test_metrics_count_answers_and_acls(tmp_path: Path) -> None:
+    broker = open_secured_broker(tmp_path, ALICE_READS)
+    assert [sees(broker), sees(broker), sees(broker, "User:bob")] == [True, True, False]
+    found = {(s.name, *s.labels.values()): s.value for m in finish(broker_metrics(broker)) for s in m.samples}
+    counts = found["plog_authorizations_total", "allowed"], found["plog_authorizations_total", "denied"]
+    assert (*counts, found["plog_acls",]) == (2, 1, 1)
 
 
 async def test_a_listener_of_a_test_names_the_client(tmp_path: Path) -> None:
