@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -20,10 +20,11 @@ import pytest
 from core.broker.config.broker_settings import STANDARD_AUTHORIZER
 from tests.support.answers.asked_broker import KAFKA, PLOG, AskedBroker
 from tests.support.answers.message_codec import Fields
+from tests.support.free_ports import free_ports
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
 from tests.support.security_captures import capture
-from tests.support.server import Server
+from tests.support.server import Server, call_plog
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -35,6 +36,7 @@ TOPIC, GROUP, CLUSTER = 2, 3, 4
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
 DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS = 8, 9, 10
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 ODD_HOSTS = """
     10.0.0.0/8 10.0.0.1/8 10.0.0.0/008 10.0.0.0/099 10.0.0.1000/8 300.1.1.1/99 0010.0.0.0/8 10.0.0.0/0 10.0.0.0/33
     10.0.0.0/ /8 10.0.0/8 10.0.0.0/08 10.0.0.0/-1 010.0.0.0/8 256.0.0.0/8 10.0.0.0/8/8 10.0.0.0/255.0.0.0 2001:db8::/32
@@ -177,9 +179,6 @@ def rights(broker: AskedBroker, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
     return found
 
 
-Serve = Callable[[Path, str], Any]
-
-
 def test_kafka_and_plog_answer_alike_and_obey_each_others_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,3 +201,42 @@ def test_kafka_and_plog_answer_alike_and_obey_each_others_directories(
         assert seen["plog"] == seen["kafka"], f"of the directory by {name}"
         assert len({str(each) for each in seen["plog"]["127.0.0.1"].values()}) > 2, "it says something"
         assert [user["User"] for user in seen["plog"]["users"]] == ["a,b=c\u20ac", "ann", "bob"]
+
+
+def test_users_that_plog_made_log_in_to_kafka_and_may_what_plog_allowed(tmp_path: Path) -> None:
+    """Their passwords, in both mechanisms, with a name and a password that are no words."""
+    directory, odd = tmp_path / "data", "a,b=c"
+    there = ("--data-dir", str(directory))
+    for topic in ("orders", "secret"):
+        assert call_plog("topic", "create", topic, *there).returncode == 0
+    for name, password in (("ann", b"pencil\n"), (odd, "p\u00e4ss,=\n".encode())):
+        made = call_plog("user", "create", name, "--password-stdin", *there, stdin=password)
+        assert made.returncode == 0, made.stderr
+    allow = ("acl", "add", "--allow-principal", f"User:{odd}", "--allow-principal", "User:ann", "--operation", "Read")
+    assert call_plog(*allow, "--topic", "orders", *there).returncode == 0
+    server = KafkaServer(directory, authorizer_class_name=STANDARD_AUTHORIZER, super_users=ANYBODY)
+    (port,) = free_ports(1)
+    listed = f"PLAINTEXT://{server.address},SASL://127.0.0.1:{port}"
+    settings = {
+        "listeners": f"{listed},CONTROLLER://127.0.0.1:{server._controller_port}",
+        "advertised.listeners": listed,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "listener.name.sasl.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+        **{f"listener.name.sasl.scram-sha-{bits}.sasl.jaas.config": f"{_SCRAM} required;" for bits in (256, 512)},
+    }
+    server._settings += "".join(f"{name}={value}\n" for name, value in settings.items())
+    with server:
+        for mechanism, (name, password, code) in itertools.product(
+            ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+            (("ann", "pencil", 0), (odd, "p\u00e4ss,=", 0), ("ann", "pencil ", 1), ("bob", "pencil", 1)),
+        ):
+            config = tmp_path / "client.properties"
+            config.touch(mode=0o600)
+            config.write_text(
+                f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+                f'sasl.jaas.config={_SCRAM} required username="{name}" password="{password}";\n'
+            )
+            where = ("--bootstrap-server", f"127.0.0.1:{port}", "--command-config", str(config))
+            seen = call_plog("topic", "list", "--output", "csv", *where)
+            assert seen.returncode == code, seen.stderr
+            assert seen.stdout.decode().splitlines()[1:] == ([] if code else ["orders,1"])
