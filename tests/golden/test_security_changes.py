@@ -5,6 +5,7 @@ not; and what was changed is in the metadata log.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,21 @@ from core.broker.requests.client_session import Session
 from core.cluster.image.metadata_log import read_metadata_image
 from core.common.errors import MalformedMessageError
 from core.security.acl import AclOperation
+from tests.support import security_captures
 from tests.support.answers import comparison
 from tests.support.answers.asked_broker import Step
 from tests.support.broker import add_topic
-from tests.support.security_captures import ADMIN, Difference, SecuredBroker, assert_explained, capture, principal
+from tests.support.golden import GOLDEN
+from tests.support.security_captures import (
+    ADMIN,
+    Difference,
+    SecuredBroker,
+    assert_explained,
+    capture,
+    matrix,
+    principal,
+    unexplained,
+)
 
 CREATE, DELETE = "CreateAcls", "DeleteAcls"
 
@@ -122,6 +134,18 @@ def operations(broker: SecuredBroker, names: Iterable[str], host: str) -> dict[s
         )
         for topic in answer["Topics"]
     }
+
+
+def test_kafkas_own_directory_gives_its_users_what_kafka_gave_them(tmp_path: Path) -> None:
+    """The operations of each user of the matrix, of topics and of the cluster."""
+    shutil.copytree(GOLDEN.parent / "secured", tmp_path / "data")
+    broker = SecuredBroker(tmp_path / "data")
+    names = ("Metadata 13, there", "Metadata 13, there, by id", "DescribeCluster 2, brokers")
+    for case in map(matrix().__getitem__, (*names, "DescribeTopicPartitions 0, two topics")):
+        for user, theirs in case.answers.items():
+            answer = broker.ask(user, case.api, case.version, case.request)
+            assert unexplained("matrix", case.name, security_captures.differences(user, answer, theirs)) == []
+    broker.close()
 
 
 # --- SCRAM
