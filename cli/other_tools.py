@@ -196,13 +196,14 @@ def line_of_command(path: str, words: Sequence[str]) -> str | None:
 
 # --- Kafka's tools
 
-_ACTIONS = {"topics": "topic", "consumer-groups": "group", "configs": "config"}
+_ACTIONS = {"topics": "topic", "consumer-groups": "group", "configs": "config", "acls": "acl"}
 _CLASSES = {
     "GetOffsetShell": "get-offsets",
     "DumpLogSegments": "dump-log",
     "TopicCommand": "topics",
     "ConsumerGroupCommand": "consumer-groups",
     "ConfigCommand": "configs",
+    "AclCommand": "acls",
 }
 """Classes that people start by kafka-run-class, without their packages -> the tools."""
 _PROPERTIES = ("--property", "--formatter-property", "--reader-property")
@@ -229,7 +230,8 @@ def kafka_line(tool: str, words: Sequence[str]) -> str | None:
 
 
 _ACTION_NAMES = (
-    "--list", "--create", "--describe", "--alter", "--delete", "--reset-offsets", "--delete-offsets",
+    "--list", "--create", "--describe", "--alter", "--delete", "--reset-offsets", "--delete-offsets", "--add",
+    "--remove",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from cli.help_pages import page
 from cli.main import run
+from core.broker.config.broker_settings import STANDARD_AUTHORIZER
 from plog.testing import running_broker
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
@@ -56,7 +57,8 @@ def test_the_line_of_plog_does_it(name: str, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "sample-data").symlink_to(ROOT / "sample-data")
     for file in ("file1", "file2", "lines.txt"):
         (tmp_path / file).write_text("k:a\nk:b\nk:c\nk:d\n")
-    with running_broker(group_initial_rebalance_delay_ms="0") as broker, SchemaRegistryServer() as registry:
+    rights = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}
+    with running_broker(group_initial_rebalance_delay_ms="0", **rights) as broker, SchemaRegistryServer() as registry:
         where = ["--bootstrap-server", broker.bootstrap_servers]
         (tmp_path / "kcat.conf").write_text(f"bootstrap.servers={broker.bootstrap_servers}\n")
         for topic in ("orders", "payments", "numbers", "ledger", "filedrop"):
