@@ -70,6 +70,7 @@ BENCHMARKS = {
     "requests": Benchmark(
         "--rounds 1 --warm-up 0 --requests 200 --latencies 10 --connections 5 --idle-seconds 0.1", KAFKA
     ),
+    "rights": Benchmark("--before . --rounds 1 --requests 20 --acls 10"),
     "scale": Benchmark(
         "--rounds 1 --commits 2000 --commits-at-once 100 --partitions 20 --topics 20 --segments 50 --keys 20000 "
         "--producers 100 --rolls 1 --megabytes 2 --start-partitions 2 --start-segments 10 --seconds 0.3 --readers 1 "
