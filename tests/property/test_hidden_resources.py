@@ -168,15 +168,17 @@ def test_no_answer_depends_on_what_one_may_not_describe(
             assert full == bare, f"version {version} of {request}"
 
 
-def answer(node: SteeredNode, session: Session, api: Api[Any, Any], version: int, request: Any) -> bytes:
+def answer(node: SteeredNode, session: Session, api: Api[Any, Any], version: int, request: Any) -> tuple[bool, bytes]:
+    """Whether it waited, and what it is when its time is over."""
     frame = encode_request(api, version, 7, "test", request)
     try:
         pieces: Any = node.dispatcher.handle(memoryview(bytearray(frame))[4:], session)
     except MalformedMessageError as error:
-        return str(error).encode()
-    if isinstance(pieces, Pending):
+        return False, str(error).encode()
+    waits = isinstance(pieces, Pending)
+    if waits:
         arrived: list[Any] = []
         pieces.on_value = arrived.append
         pieces.complete_now()
         (pieces,) = arrived
-    return b"".join(piece.read() if isinstance(piece, FileRegion) else bytes(piece) for piece in pieces or ())
+    return waits, b"".join(piece.read() if isinstance(piece, FileRegion) else bytes(piece) for piece in pieces or ())

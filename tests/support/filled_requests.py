@@ -20,7 +20,7 @@ _VALUES: dict[str, dict[str, list[Any]]] = {
     "CreateTopics": {"num_partitions": [1], "replication_factor": [1], "assignments": [[]], "configs": [[]]},
     "DeleteTopics": _BY_NAME_OR_ID,
     "DescribeConfigs": {"resource_type": [2, 4, 8, 16, 32]},
-    "Fetch": {"replica_id": [-1, 5]},
+    "Fetch": {"replica_id": [-1, 5], "max_wait_ms": [500], "min_bytes": [1]},
     "FindCoordinator": {"key_type": [0, 1, 2]},
     "IncrementalAlterConfigs": {"resource_type": [2, 4, 16, 32]},
     "InitProducerId": {"transactional_id": [USUAL, None]},

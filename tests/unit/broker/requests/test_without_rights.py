@@ -109,6 +109,7 @@ class Door:
         frame = encode_request(api, version, 7, "test", request)
         answer: Any = self.node.dispatcher.handle(memoryview(bytearray(frame))[4:], session)
         if isinstance(answer, Pending):
+            assert principal != NOBODY, "a refused client waits"
             arrived: list[Any] = []
             answer.on_value = arrived.append
             answer.complete_now()
