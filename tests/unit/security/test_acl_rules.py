@@ -206,6 +206,33 @@ def test_find_returns_what_the_filter_matches(acls: list[Acl], asked: AclFilter)
 # --- corners
 
 
+@both
+def test_what_is_removed_decides_no_more_and_the_rest_goes_on(rules_class: type[AclRules]) -> None:
+    rules = rules_class([acl("ab", PREFIXED), acl("cd", PREFIXED), acl("cde", PREFIXED)])
+    assert rules.matching(ALICE, HOST, READ, TOPIC, "cd") == [acl("cd", PREFIXED)]
+    rules.remove(acl("ab", PREFIXED))
+    assert not rules.decide(ALICE, HOST, READ, TOPIC, "abc").is_allowed
+    assert rules.decide(ALICE, HOST, READ, TOPIC, "cdx").is_allowed
+
+
+@both
+@pytest.mark.parametrize(
+    ("allowed", "denied", "is_left"),
+    [
+        (acl("ab"), acl("a", PREFIXED, DENY), False),
+        (acl("ab", PREFIXED), acl("a", PREFIXED, DENY), False),
+        (acl("ab"), acl("ab", permission=DENY), False),
+        (acl("ab"), acl("*", permission=DENY), False),
+        (acl("ab", PREFIXED), acl("ab", permission=DENY), True),
+        (acl("a", PREFIXED), acl("ab", PREFIXED, DENY), True),
+        (acl("*"), acl("a", PREFIXED, DENY), True),
+        (acl("ab", operation=WRITE), acl("b", permission=DENY), False),
+    ],
+)
+def test_a_right_on_any_resource(rules_class: type[AclRules], allowed: Acl, denied: Acl, *, is_left: bool) -> None:
+    assert rules_class([allowed, denied]).allows_somewhere(ALICE, HOST, READ, TOPIC) is is_left
+
+
 def test_one_change_of_many_is_one_generation() -> None:
     rules = AclRules()
     before = rules.generation

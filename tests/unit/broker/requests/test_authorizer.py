@@ -212,7 +212,7 @@ def test_audit_lines_are_kafkas(kafkas: str, caplog: pytest.LogCaptureFixture) -
     cases, answers = recorded(kafkas)
     remaining = iter(answers)
     compared = 0
-    for case in cases[:10]:
+    for case in cases[:30]:
         rules = RULES[kafkas](case.acls, super_users=[SUPER_USER], allows_everyone_if_none=case.allows_everyone_if_none)
         ours = Authorizer(rules)
         for principal, host, operation, resource_type, name in case.questions:
