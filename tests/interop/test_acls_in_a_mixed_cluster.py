@@ -201,7 +201,7 @@ def test_brokers_without_their_right_wait_for_it(cluster: MixedCluster) -> None:
             "the leader answers TOPIC_AUTHORIZATION_FAILED; this broker is User:ANONYMOUS there, who lacks a right: "
             f"kafka-acls --add --allow-principal {ANYBODY} --allow-host {OWNER} --operation ClusterAction --cluster"
         )
-        wait_until(lambda: way in cluster.plog.log.read_text(), lambda: cluster.plog.log.read_text(), seconds=20)
+        wait_until(lambda: way in cluster.plog.log.read_text(), lambda: cluster.plog.log.read_text())
         put(kept)
     for partition in partitions:
         cluster.wait_for(partition, isr=(KAFKA, PLOG))
