@@ -36,7 +36,7 @@ FLOCK = struct.Struct("hhqqi")  # Linux, 64 bits: l_type, l_whence, l_start, l_l
 
 _IS_LINUX = sys.platform.startswith("linux")
 
-_held: dict[Path, LockHolder] = {}
+held_here: dict[Path, LockHolder] = {}  # by this process, which must not open the file a second time
 
 
 class LockHolder(NamedTuple):
@@ -87,7 +87,7 @@ class DirectoryLock:
         _log.warning("data directory %s is in use by %s: waiting for it, %g s at most", directory, holder, timeout_s)
 
     def _try(self) -> bool:
-        if self._path in _held:
+        if self._path in held_here:
             return False
         try:
             fd = open_regular(self._path, os.O_RDWR | os.O_CREAT)
@@ -111,14 +111,14 @@ class DirectoryLock:
     def announce(self, address: str) -> None:
         """Shows others, in the file, where the owner listens."""
         holder = LockHolder(os.getpid(), address)
-        _held[self._path] = holder
+        held_here[self._path] = holder
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, json.dumps(holder._asdict()).encode() + b"\n", 0)
 
     def release(self) -> None:
         if self.descriptor >= 0:
             os.ftruncate(self.descriptor, 0)
-            _held.pop(self._path, None)
+            held_here.pop(self._path, None)
             with contextlib.suppress(OSError):
                 fcntl.flock(self.descriptor, fcntl.LOCK_UN)
             os.close(self.descriptor)
@@ -166,8 +166,8 @@ class FolderLock:
 def find_lock_holder(directory: Path) -> LockHolder | None:
     """Finds the holder of the directory's lock, or None. Takes no lock and writes nothing."""
     path = directory.resolve() / LOCK
-    if path in _held:
-        return _held[path]
+    if path in held_here:
+        return held_here[path]
     try:
         fd = open_regular(path, os.O_RDONLY)
     except OSError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.filesystem import open_regular
-from core.files.directory_lock import FLOCK, find_lock_holder
+from core.files.directory_lock import FLOCK, held_here
 from core.files.file_names import LOCK
 
 OWNER_SOCKET = ".plog.sock"
@@ -45,11 +45,11 @@ def find_holder_pid(directory: Path) -> int:
     """Finds the process that holds the directory's lock, as this process sees it: the system's word, as the holder may
     have another id in its container. 0 if there is none, or if it can't be seen.
     """
-    holder = find_lock_holder(directory)
-    if holder is None or holder.pid == os.getpid():  # to open the file of an own lock, and to close it, would free it
-        return 0 if holder is None else holder.pid
+    path = directory.resolve() / LOCK
+    if path in held_here:
+        return os.getpid()
     try:
-        fd = open_regular(directory.resolve() / LOCK, os.O_RDONLY)
+        fd = open_regular(path, os.O_RDONLY)
     except OSError:
         return 0
     try:

@@ -91,6 +91,14 @@ def test_a_killed_broker_and_the_next_one(tmp_path: Path) -> None:
     assert not os.path.lexists(directory / ".plog.sock")
 
 
+def test_a_broker_of_another_container(tmp_path: Path) -> None:
+    """There it may have the id that this process has here."""
+    directory = tmp_path / "data"
+    with Server(directory, *GUARDED) as server:
+        (directory / ".lock").write_text(f'{{"pid": {os.getpid()}, "address": "{server.address}"}}\n')
+        assert call_plog("topic", "create", "t", "--data-dir", str(directory)).returncode == 0
+
+
 def test_a_thousand_connections_and_a_stop(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     with Server(directory) as server:
