@@ -24,6 +24,7 @@ from core.protocol.schema.fetch import (
     FetchResponse,
     PartitionData,
 )
+from core.security.principal import ANONYMOUS
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.manual_clock import ManualClock
@@ -372,7 +373,7 @@ class _Leader:
         if self.rng.random() < 0.05:
             self.sessions = FetchSessionCache(5, ManualClock())  # it was started again
         try:
-            session = self.sessions.find(request, uses_topic_ids=True)
+            session = self.sessions.find(request, ANONYMOUS, uses_topic_ids=True)
         except KafkaError as error:
             self.wanted = {}
             return FetchResponse(error_code=error.code)
