@@ -1,5 +1,5 @@
 """ACLs and SCRAM users, both ways: Apache Kafka and plog answer the same requests about them, and each obeys the
-directory that the other one wrote.
+directory that the other one wrote, plog's as a snapshot.
 
 Without a listener that logs clients in all of them are ANONYMOUS: first a super user, then somebody with some rights,
 who differ by host.
@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 
 from core.broker.config.broker_settings import STANDARD_AUTHORIZER
+from core.cluster.image.metadata_log import MetadataLog
+from core.common.clock import SystemClock
+from core.common.filesystem import FileSystem
 from tests.support.answers.asked_broker import KAFKA, PLOG, AskedBroker
 from tests.support.answers.message_codec import Fields
 from tests.support.free_ports import free_ports
@@ -193,6 +196,9 @@ def test_kafka_and_plog_answer_alike_and_obey_each_others_directories(
         if answers["plog"][step] != theirs
     ]
     assert not differ, "\n".join(differ)
+    log = MetadataLog(tmp_path / "plog", 1, SystemClock(), FileSystem())
+    log._write_snapshot()
+    log.close()
     for name in ("kafka", "plog"):
         seen = {}
         for other, serve in {"kafka": kafka, "plog": plog}.items():
