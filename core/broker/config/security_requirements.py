@@ -43,6 +43,7 @@ _GUARDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _GUARDS_OF_ONE_LISTENER = {"max.connections": ("its connections have a limit of their own", (_NO_LIMIT,))}
 """Guards only after `listener.name.NAME.`: plog obeys the same key of the whole broker."""
 
+_ACLS_ELSEWHERE = "authorizer.zookeeper.url"
 _CHECKS_OF_ZOOKEEPERS_CERTIFICATE = ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable")
 _OF_SASL = {
     "sasl.enabled.mechanisms": "clients log in",
@@ -92,7 +93,9 @@ def _why_authorizer(config: BrokerConfig, *, is_member: bool) -> dict[str, str]:
     if config.authorizer_class_name and config.ignores_security:
         return {name: _GUARDS[name][0]}
     if config.authorizer_class_name in ("", *known):
-        return {}
+        elsewhere = config.unknown.get(_ACLS_ELSEWHERE, "").strip() if config.authorizer_class_name in known else ""
+        is_here = not is_member or elsewhere in ("", config.unknown.get("zookeeper.connect", "").strip())
+        return {} if is_here else {_ACLS_ELSEWHERE: "the ACLs are in another ZooKeeper"}
     return {name: f"{'a member of a ZooKeeper cluster' if is_member else 'a lone broker'} has {known[0]} alone"}
 
 

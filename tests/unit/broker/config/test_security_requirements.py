@@ -94,6 +94,17 @@ def test_a_member_has_the_authorizer_of_zookeeper(name: str, *, is_known: bool) 
     assert found == ({} if is_known else {"authorizer.class.name": why})
 
 
+@for_each(
+    "connect, authorizer, is_known",
+    [("h:1/c", "AclAuthorizer", True), ("h:2/c", "AclAuthorizer", False), ("h:2/c", "", True)],
+)
+def test_acls_in_another_zookeeper_are_not_obeyed(connect: str, authorizer: str, *, is_known: bool) -> None:
+    name = authorizer and f"kafka.security.authorizer.{authorizer}"
+    settings = {"zookeeper.connect": "h:1/c", "authorizer.zookeeper.url": connect, "authorizer.class.name": name}
+    found = find_security_requirements(BrokerConfig.parse(settings), is_member=True)
+    assert found == ({} if is_known else {"authorizer.zookeeper.url": "the ACLs are in another ZooKeeper"})
+
+
 @for_each("text", ["alice", "User:", ":alice", "User:a,User:b;c"])
 def test_super_users_without_a_type_are_refused(text: str) -> None:
     with pytest.raises(KafkaError, match=r"super\.users.*a type and a name are expected, as User:alice"):
