@@ -199,7 +199,8 @@ def test_brokers_without_their_right_wait_for_it(cluster: MixedCluster) -> None:
         produce(b"meanwhile")
         way = (
             "the leader answers TOPIC_AUTHORIZATION_FAILED; this broker is User:ANONYMOUS there, who lacks a right: "
-            f"kafka-acls --add --allow-principal {ANYBODY} --allow-host {OWNER} --operation ClusterAction --cluster"
+            f"plog acl add (or kafka-acls --add) --allow-principal {ANYBODY} --allow-host {OWNER} "
+            "--operation ClusterAction --cluster"
         )
         wait_until(lambda: way in cluster.plog.log.read_text(), lambda: cluster.plog.log.read_text())
         put(kept)

@@ -15,10 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from core.broker.replication.peer_connection import PeerLink, missing_right
+from core.broker.replication.peer_connection import PeerLink, ensure_allowed
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.common.endpoint import Endpoint
-from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 
 _log = logging.getLogger("plog.controller")
@@ -82,9 +81,7 @@ class ControllerSender:
                     raise ConnectionFailedError("it has no listener for brokers", where=str(request.broker_id))
                 connection = await self._link.connect(self._endpoint)
                 answer = await connection.send(request.api, request.version, request.request)
-                error = ErrorCode.of(answer.error_code)
-                if way := missing_right(error, connection.local_host):
-                    raise KafkaError(error, f"{error.text}{way}")
+                ensure_allowed(answer, connection.local_host)
             except (ConnectionFailedError, KafkaError) as error:
                 self._note_failure(request, str(error))
             else:

@@ -432,7 +432,8 @@ class Membership:
         if self.controller.controller_id == NO_CONTROLLER:
             _log.warning(
                 "no controller of the cluster has spoken to this broker in %d s: until one does, clients that ask for "
-                "topics are disconnected. Is a broker of Kafka's running, and can it reach this one's listener %s?",
+                "topics are disconnected. Is a broker of Kafka's running, can it reach this one's listener %s, and may "
+                "it (plog.authorizer logs a denied ClusterAction)?",
                 *(_SILENCE_MS // 1000, self._configs.broker.inter_broker_listener),
             )
 

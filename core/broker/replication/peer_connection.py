@@ -28,7 +28,7 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, MalformedMessageError
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
 from core.protocol.frame import SIZE, decode_response, encode_request
 from core.protocol.message import Api, schema_of
 from core.security.principal import ANONYMOUS
@@ -46,16 +46,26 @@ _UNASKED = "data came without a request"
 
 
 _UNAUTHORIZED = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_CLUSTER_ACTION = "--operation ClusterAction --cluster"
+DESCRIBE_TOPICS = "--operation Describe --topic '*'"
+"""The right for ListOffsets, with which followers ask as clients do."""
 
 
-def missing_right(error: ErrorCode, local_host: str, right: str = "--operation ClusterAction --cluster") -> str:
+def missing_right(error: ErrorCode, local_host: str, right: str = _CLUSTER_ACTION) -> str:
     """Returns what an operator does if another broker refuses this one for lack of a right, to be added to the refusal;
-    "" for other errors. `local_host` is the address from which it asks, `right` are options of kafka-acls.
+    "" for other errors. `local_host` is the address from which it asks, `right` are options of plog acl add.
     """
     if error not in _UNAUTHORIZED:
         return ""
-    give = f"kafka-acls --add --allow-principal {ANONYMOUS} --allow-host {local_host or 'HOST'} {right}"
-    return f"; this broker is {ANONYMOUS} there, who lacks a right: {give}"
+    give = f"--allow-principal {ANONYMOUS} --allow-host {local_host or 'HOST'} {right}"
+    return f"; this broker is {ANONYMOUS} there, who lacks a right: plog acl add (or kafka-acls --add) {give}"
+
+
+def ensure_allowed(answer: Any, local_host: str) -> None:
+    """Raises KafkaError if the answer as a whole says that this broker lacks a right."""
+    error = ErrorCode.of(getattr(answer, "error_code", 0))
+    if way := missing_right(error, local_host):
+        raise KafkaError(error, f"{error.text}{way}")
 
 
 class _Expected(NamedTuple):
@@ -339,6 +349,10 @@ class PeerLink:
         """See `PeerConnection.local_host`."""
         return "" if self._connection is None else self._connection.local_host
 
+    def reason(self, error: ErrorCode, right: str = _CLUSTER_ACTION) -> str:
+        """Returns the name of the error in an answer, and what to do about it if the right is missing."""
+        return error.name + missing_right(error, self.local_host, right)
+
     async def connect(self, endpoint: Endpoint) -> PeerConnection:
         """Returns a connection to that endpoint, which concurrent callers share; closes one to another endpoint. Raises
         ConnectionFailedError if it is not accepted in time, or the link is closed.
@@ -399,7 +413,7 @@ class PeerPool:
 
     async def ask(self, node_id: int, api: Api[Req, Res], version: int, request: Req) -> Res:
         """Asks once. Raises ConnectionFailedError if the broker can't be reached or does not answer in time; it may
-        have executed the request all the same.
+        have executed the request all the same. Raises KafkaError if this broker lacks the right to ask.
         """
         link = self._links.get(node_id)
         if link is None:
@@ -409,7 +423,9 @@ class PeerPool:
             link.leave()
             raise ConnectionFailedError(f"broker {node_id} is not known to live", where=self._client_id)
         connection = await link.connect(endpoint)
-        return await connection.send(api, version, request)
+        answer = await connection.send(api, version, request)
+        ensure_allowed(answer, connection.local_host)
+        return answer
 
     def on_brokers_changed(self) -> None:
         """Drops connections to brokers that are dead or have moved: a suspended broker keeps its connections open, and

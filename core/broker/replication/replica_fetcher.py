@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.broker.replication.peer_connection import PeerLink, missing_right
+from core.broker.replication.peer_connection import DESCRIBE_TOPICS, PeerLink
 from core.broker.replication.replication_quota import ReplicationQuota, follows_throttled
 from core.broker.requests.runtime import Runtime
 from core.broker.serving.loop_tasks import LoopTasks
@@ -93,9 +93,6 @@ _USUAL = {
     ErrorCode.FENCED_LEADER_EPOCH,
 }
 """Errors that are normal until both brokers know of the same election."""
-
-_DESCRIBE = "--operation Describe --topic '*'"
-"""The right for ListOffsets, with which followers ask as clients do."""
 
 _Ends = Mapping[TopicPartition, ListOffsetsPartitionResponse]
 
@@ -317,15 +314,13 @@ class ReplicaFetcher:
             if isinstance(action, Append):
                 end_s = await self._append(action, followed, end_s)
             elif isinstance(action, Retry):
-                way = missing_right(action.error, self._link.local_host)
-                self._complain_of(
-                    followed, f"the leader answers {action.error.name}{way}", is_usual=action.error in _USUAL
-                )
+                text = f"the leader answers {self._link.reason(action.error)}"
+                self._complain_of(followed, text, is_usual=action.error in _USUAL)
             else:
                 others.append((action, followed))
         for action in actions:
             if action.partition is None:
-                self._complain(f"it answers {action.error.name}{missing_right(action.error, self._link.local_host)}")
+                self._complain(f"it answers {self._link.reason(action.error)}")
         if others:
             self._beside.begin(self._move_beside(others))
 
@@ -444,8 +439,7 @@ class ReplicaFetcher:
             start, end = starts.get(followed.name), ends.get(followed.name)
             if start is None or end is None or start.error_code or end.error_code:
                 codes = [answer.error_code for answer in (start, end) if answer is not None and answer.error_code]
-                error = ErrorCode.of(codes[0] if codes else 0)
-                text = error.name + missing_right(error, self._link.local_host, _DESCRIBE) if codes else "nothing"
+                text = self._link.reason(ErrorCode.of(codes[0]), DESCRIBE_TOPICS) if codes else "nothing"
                 self._delay(followed, f"the leader answers {text} when it is asked where its log begins and ends")
                 continue
             if not 0 <= start.offset <= end.offset <= _HIGHEST_END:

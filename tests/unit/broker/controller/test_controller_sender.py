@@ -155,8 +155,8 @@ async def test_what_a_broker_refuses_for_lack_of_a_right_is_sent_again(caplog: p
     (warning,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert warning == (
         "broker 2 does not get LeaderAndIsr: not authorized for the cluster; this broker is User:ANONYMOUS there, who "
-        "lacks a right: kafka-acls --add --allow-principal User:ANONYMOUS --allow-host 127.0.0.1 --operation "
-        "ClusterAction --cluster; it is sent again"
+        "lacks a right: plog acl add (or kafka-acls --add) --allow-principal User:ANONYMOUS --allow-host 127.0.0.1 "
+        "--operation ClusterAction --cluster; it is sent again"
     )
 
 
