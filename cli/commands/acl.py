@@ -18,7 +18,7 @@ from cli.terminal import say
 from core.common.command_option import Argument, Option
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError, UsageError
-from core.security.acl_request import AclRequest
+from core.security.acl_request import AclRequest, ensure_has_operation
 
 if TYPE_CHECKING:
     from core.client.admin.security_admin import AuthorizerSettings
@@ -67,7 +67,7 @@ def _say_others(request: AclRequest, acls: Sequence[Acl], found: Sequence[Acl]) 
     wider = request.filters(PatternType.MATCH)
     count = len({acl for acl in acls if any(one.matches(acl) for one in wider)} - set(found))
     if count:
-        say(f"note: {count} more apply by a prefix or by *: --resource-pattern-type match shows them")
+        say(f"note: {_count(count)} more by a prefix or by *: --resource-pattern-type match shows them")
 
 
 @command(app)
@@ -140,7 +140,7 @@ def export(place: ReadPlace = Place()) -> None:
     for line in write_acls(acls):
         print(line)
     sys.stdout.flush()
-    say(f"{len(acls)} ACLs {where}")
+    say(f"{_count(len(acls))} {where}")
 
 
 @command(app, "import")
@@ -213,7 +213,7 @@ def _change(
         ]
         write_rows(rows, ["change", *COLUMNS], output)
         if gone and not dry_run and not yes:
-            ensure_meant(f"{len(gone)} ACLs {where} would be removed", f"remove {len(gone)} ACLs {where}")
+            ensure_meant(f"{_count(len(gone))} {where} would be removed", f"remove {_count(len(gone))} {where}")
         if not dry_run:
             admin.create_acls(new)
             admin.delete_acls(gone)
@@ -221,6 +221,10 @@ def _change(
     done = [f"{len(acls)} {would}{verb}" for acls, verb in ((gone, "removed"), (new, "added")) if acls]
     done += [f"{len(kept)} there already"] if kept else []
     say(f"ACLs {where}: {', '.join(done) or 'nothing to do'}")
+
+
+def _count(acls: int) -> str:
+    return f"{acls} ACL{'s' * (acls != 1)}"
 
 
 def _read(place: Place) -> tuple[list[Acl], str]:
@@ -269,6 +273,7 @@ def explain(
         raise UsageError("expected one resource", hint="for example --topic flights, --group etl or --cluster")
     ((type_, name),) = request.resources()
     question = Question(Principal.parse(principal), host, parse_operation(operation), type_, name or "")
+    ensure_has_operation(type_, question.operation)
     acls, where, settings = _read_all(place, config)
     if acls is None:
         say(f"allowed: no authorizer is at work {where}, so that everybody may do everything")

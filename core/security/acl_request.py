@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
@@ -25,6 +25,7 @@ from core.security.acl import (
     PatternType,
     ResourceType,
     javas_text,
+    parse_address,
     parse_host_range,
 )
 from core.security.acl_text import parse_operation
@@ -260,10 +261,8 @@ def _ensure_sound(type_: ResourceType, name: str, operation: AclOperation) -> No
     """Raises UsageError for an ACL that Kafka would store, and that no request could ever match."""
     if type_ is ResourceType.ANY:
         raise UsageError("no resource is named", hint="--topic T, --group G, --cluster or --transactional-id X")
-    known = OPERATIONS[type_]
-    if operation not in (AclOperation.ALL, *known):
-        names = ", ".join(one.name for one in known)
-        raise UsageError(f"a {type_.name} has no operation {operation.name}", hint=f"one of ALL, {names}")
+    if operation is not AclOperation.ALL:
+        ensure_has_operation(type_, operation)
     if not name:
         raise UsageError(f"an empty name of a {type_.name}", hint="is a variable unset? * is all names")
     if type_ is ResourceType.USER and name != ANY_NAME:
@@ -274,13 +273,21 @@ def _ensure_sound(type_: ResourceType, name: str, operation: AclOperation) -> No
         raise UsageError(f"no topic can be called {name!r}, so that the ACL would match none", hint=hint)
 
 
+def ensure_has_operation(type_: ResourceType, operation: AclOperation) -> None:
+    """Raises UsageError for an operation that no request asks for on such a resource."""
+    if operation not in OPERATIONS[type_]:
+        names = ", ".join(one.name for one in OPERATIONS[type_])
+        raise UsageError(f"a {type_.name} has no operation {operation.name}", hint=f"one of {names}")
+
+
 def _ensure_host(host: str) -> str:
     """Returns the host as brokers compare it. Raises UsageError for what no address of a client is."""
-    try:
-        if host != ANY_HOST:
-            parse_host_range(host) if "/" in host else ipaddress.ip_address(host)
-    except ValueError:
+    is_sound = host == ANY_HOST or parse_address(host) is not None
+    if "/" in host:
+        with suppress(ValueError):
+            is_sound = bool(parse_host_range(host))
+    if not is_sound:
         raise UsageError(
             f"host {host!r} is no IP address, and brokers compare no names", hint="an IP address, or * for any"
-        ) from None
+        )
     return javas_text(host)

@@ -76,9 +76,9 @@ def in_order(acls: Iterable[Acl]) -> list[Acl]:
 
 
 def write_acls(acls: Iterable[Acl]) -> Iterator[str]:
-    """Yields a line for each ACL, in order, without its end."""
+    """Yields a line for each ACL, in order, without its end, in ASCII: a name may hold what moves a terminal."""
     for acl in in_order(acls):
-        yield json.dumps(acl_row(acl), ensure_ascii=False)
+        yield json.dumps(acl_row(acl))
 
 
 def read_acls(text: str, name: str) -> list[Acl]:
@@ -91,7 +91,7 @@ def read_acls(text: str, name: str) -> list[Acl]:
         except json.JSONDecodeError as error:
             raise UsageError(f"{name}:{error.lineno}: no JSON: {error.msg}") from error
     found, resource = [], None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         where = f"{name}:{number}"
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -103,7 +103,7 @@ def read_acls(text: str, name: str) -> list[Acl]:
             found.append(_read_row(row, where))
         elif head := _HEAD.fullmatch(line.strip()):
             resource = head.groups()
-        elif (entry := _ENTRY.fullmatch(line)) and resource is not None:
+        elif (entry := _ENTRY.fullmatch(line.rstrip())) and resource is not None:
             type_, resource_name, pattern = resource
             principal, host, operation, permission = entry.groups()
             parts = (principal, permission, operation, type_, resource_name, pattern, host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,24 @@ Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=orders, patt
 """  # noqa: W291
 
 
-@pytest.fixture
-def where(tmp_path: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with ACLs: two of alice's, and one that denies."""
-    place = ["--data-dir", str(tmp_path / "data")]
+    directory = tmp_path_factory.mktemp("acls") / "data"
+    place = ["--data-dir", str(directory)]
     ok("topic", "create", "orders", *place)
     ok("acl", "add", "--allow-principal", "User:alice", "--operation", "Read", "--operation", "Write",
        "--topic", "orders", *place)  # fmt: skip
     ok("acl", "add", "--deny-principal", "User:*", "--deny-host", "10.0.0.9", "--topic", "ord",
        "--resource-pattern-type", "prefixed", *place)  # fmt: skip
-    return place
+    return directory
+
+
+@pytest.fixture
+def where(prepared: Path, tmp_path: Path) -> list[str]:
+    """A copy of it, of the test's own."""
+    shutil.copytree(prepared, tmp_path / "data")
+    return ["--data-dir", str(tmp_path / "data")]
 
 
 def rows(*arguments: str) -> list[dict[str, Any]]:
@@ -47,7 +56,7 @@ def exported(where: list[str]) -> list[str]:
 def test_a_name_finds_that_name_and_a_note_says_what_else_applies(where: list[str]) -> None:
     done = call_plog("acl", "list", "--topic", "orders", *where)
     assert len(done.stdout.splitlines()) == 1 + 2
-    assert b"note: 1 more apply by a prefix or by *: --resource-pattern-type match" in done.stderr
+    assert b"note: 1 ACL more by a prefix or by *: --resource-pattern-type match" in done.stderr
     assert len(rows("acl", "list", "--topic", "orders", "--resource-pattern-type", "match", *where)) == 3
     assert [row["operation"] for row in rows("acl", "list", "--operation", "write", *where)] == ["WRITE"]
     assert b"no such ACL" in call_plog("acl", "list", "--principal", "User:eve", *where).stderr
@@ -86,7 +95,9 @@ def test_a_star_is_the_acl_for_all_names_and_no_pattern(where: list[str]) -> Non
 def test_an_export_is_an_import(where: list[str], tmp_path: Path) -> None:
     lines = exported(where)
     other = ["--data-dir", str(tmp_path / "other")]
-    ok("topic", "create", "t", *other)
+    shutil.copytree(where[1], other[1])
+    ok("acl", "remove", "--resource-pattern-type", "match", "--topic", "orders", "--yes", *other)
+    assert exported(other) == []
     ok("acl", "import", "-", *other, stdin="\n".join(lines[::-1]).encode())
     assert exported(other) == lines
     done = call_plog("acl", "import", "-", *where, stdin=KAFKAS_LIST.encode())
@@ -171,14 +182,14 @@ def test_without_an_authorizer(shared_server: Any) -> None:
         (["acl", "explain", "--principal", "User:a", "--operation", "Read", "--topic", "a", "--topic", "b"], 2,
          "expected one resource"),
         (["acl", "explain", "--principal", "User:a", "--operation", "Reed", "--cluster"], 2, "did you mean READ?"),
+        (["acl", "explain", "--principal", "User:a", "--operation", "Write", "--group", "g"], 2, "no operation WRITE"),
+        (["acl", "explain", "--principal", "User:a", "--operation", "All", "--topic", "t"], 2, "no operation ALL"),
         (["acl", "explain", "--principal", "User:a", "--operation", "Read", "--topic", "t", "--config", "/nowhere"], 3,
          "could not read /nowhere"),
     ],
 )  # fmt: skip
-def test_wrong_words(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
-    place = ["--data-dir", str(tmp_path / "data")]
-    if not (tmp_path / "data").exists():
-        ok("topic", "create", "t", *place)
+def test_wrong_words(arguments: list[str], code: int, message: str, prepared: Path) -> None:
+    place = ["--data-dir", str(prepared)]
     done = call_plog(*arguments, *place)
     assert (done.returncode, message in done.stderr.decode()) == (code, True), done.stderr.decode()
 

@@ -72,7 +72,7 @@ def test_kafkas_tools_on_plog(plogs: Server, tmp_path: Path) -> None:
     other = ["--data-dir", str(tmp_path / "other")]
     ok("topic", "create", "t", *other)
     ok("acl", "import", "-", *other, stdin=listed.encode())
-    assert exported(*other) == exported(*where)
+    assert exported(*other) == exported(*where) == exported("--data-dir", str(plogs.data_dir))
     acls_tool(plogs.address, "--remove", "--force", "--allow-principal", "User:bob", *consumer)
     assert exported(*where) == by_kafka
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.common.errors import UsageError
 from core.security.acl import (
@@ -45,6 +47,14 @@ def test_a_line_is_json_in_kafkas_words() -> None:
             '"resource_name": "t", "pattern_type": "PREFIXED", "host": "10.0.0.1"}'
         )
     ]
+
+
+@given(name=st.text(), principal=st.text(), host=st.text())
+def test_any_text_comes_back(name: str, principal: str, host: str) -> None:
+    acl = PLAIN._replace(resource_name=name, principal=principal, host=host)
+    (line,) = write_acls([acl])
+    assert line.isascii()
+    assert read_acls(f"{line}\r\n", "f") == [acl]
 
 
 def test_lines_come_in_one_order_each_once() -> None:
