@@ -45,15 +45,25 @@ class Names(NamedTuple):
 
 
 def requests_to(api: Api[Any, Any], version: int, names: Names) -> list[Any]:
-    """Returns requests about these, and at last one about everything if there is such a one."""
+    """Returns requests about these, and one with empty lists, which may be about everything."""
+    return [*named_requests(api, version, names), *general_requests(api, version, names)]
+
+
+def named_requests(api: Api[Any, Any], version: int, names: Names) -> list[Any]:
+    return [_filled(api.request, version, names, chosen) for chosen in _choices(api)]
+
+
+def general_requests(api: Api[Any, Any], version: int, names: Names) -> list[Any]:
+    """Returns none if the API has no list."""
+    lists = [field for field in schema_of(api.request).fields if field.kind == "array" and version in field.versions]
+    empty = {field.name: None if version in field.nullable else [] for field in lists}
+    return [_filled(api.request, version, names, {**_choices(api)[0], **empty})] if lists else []
+
+
+def _choices(api: Api[Any, Any]) -> list[dict[str, Any]]:
     values = _VALUES.get(api.name, {})
     count = max((len(choices) for choices in values.values()), default=1)
-    chosen = [{field: choices[number % len(choices)] for field, choices in values.items()} for number in range(count)]
-    lists = [field for field in schema_of(api.request).fields if field.kind == "array" and version in field.versions]
-    if lists:
-        everything = {field.name: None if version in field.nullable else [] for field in lists}
-        chosen.append({**chosen[0], **everything})
-    return [_filled(api.request, version, names, each) for each in chosen]
+    return [{field: choices[number % len(choices)] for field, choices in values.items()} for number in range(count)]
 
 
 def _filled(cls: type, version: int, names: Names, chosen: dict[str, Any]) -> Any:
