@@ -21,6 +21,7 @@ from core.files.file_names import CLEAN_SHUTDOWN, OFFSET_CHECKPOINTS
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message import Api
 from core.protocol.schema.acls import DELETE_ACLS, DeleteAclsFilter, DeleteAclsRequest
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.fetch import FETCH, FetchResponse
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.produce import PRODUCE
@@ -147,6 +148,22 @@ async def test_a_right_is_taken_away_between_two_requests_that_came_together(bro
     codes = [one.responses[0].partition_responses[0].error_code for one in (first, second, third, fourth)]
     assert codes == [0, 0, 29, 29]
     assert end_offset(broker) == 2
+
+
+async def test_a_refused_request_without_answer_closes_the_connection(broker: SteeredNode) -> None:
+    """The client could not learn otherwise that its records are not there; what it sent after them is not answered."""
+    request = produce_request(make_batch(b"v"), acks=0)
+    async with serving(broker, by_host) as server:
+        for host, answers in ((ALICES_HOST, 1), (BOBS_HOST, 0)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port, local_addr=(host, 0))
+            for api, version, one in ((PRODUCE, PRODUCE_BY_NAME, request), (API_VERSIONS, 3, ApiVersionsRequest())):
+                writer.write(encode_request(api, version, 7, "test", one))
+            if answers:
+                assert await read_frame(reader)
+            else:
+                assert await reader.read() == b""
+            writer.close()
+    assert end_offset(broker) == 1
 
 
 def test_a_remembered_produce_ends_with_the_right_and_begins_with_it(broker: SteeredNode) -> None:
