@@ -104,7 +104,7 @@ class SingleNodeController:
         """The ACLs and SCRAM credentials."""
         from core.cluster.image.single_node_security import SingleNodeSecurity  # few requests are about them
 
-        return SingleNodeSecurity(self.image, partial(self._submit, is_one_batch=True), self.subscribe)
+        return SingleNodeSecurity(lambda: self.image, partial(self._submit, is_one_batch=True), self.subscribe)
 
     def _submit(self, records: Sequence[MetadataRecord], *, is_one_batch: bool = False) -> None:
         """Submits the records, if there are any, as one change. Raises what `MetadataLog.append` raises."""

@@ -47,17 +47,19 @@ class SingleNodeSecurity:
 
     def __init__(
         self,
-        image: MetadataImage,
+        find_image: Callable[[], MetadataImage],
         submit: Callable[[Sequence[MetadataRecord]], None],
         subscribe: Callable[[Callable[[MetadataDelta], None]], None],
     ) -> None:
-        """`submit` writes the records as one batch; see `SingleNodeController` for the others."""
-        self._image = image
+        """`find_image` returns the present metadata, `submit` writes records as one batch, and `subscribe` is that of the
+        controller.
+        """
+        self._find_image = find_image
         self._submit = submit
         self._ids: dict[Acl, set[bytes]] = {}
         """The ids of each ACL's records: one, unless somebody else wrote the log."""
         self._by_name: dict[str, set[Acl]] = {}
-        for id_, record in image.security.acls.items():
+        for id_, record in find_image().security.acls.items():
             self._add(acl_of_record(record), id_)
         subscribe(self._on_delta)
 
@@ -80,7 +82,6 @@ class SingleNodeSecurity:
                 self._remove(acl_of_record(old), id_)
             if record is not None:
                 self._add(acl_of_record(record), id_)
-        self._image = delta.apply()
 
     # --- ACLs
 
@@ -88,7 +89,7 @@ class SingleNodeSecurity:
         return self._ids.keys()
 
     def create_acls(self, acls: Sequence[Acl]) -> Sequence[KafkaError | None]:
-        level = self._image.features.get(METADATA_VERSION_FEATURE, 0)
+        level = self._find_image().features.get(METADATA_VERSION_FEATURE, 0)
         problems = [_find_problem(acl, level) for acl in acls]
         sound = (acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
         new = [acl for acl in dict.fromkeys(sound) if acl not in self._ids]
@@ -130,7 +131,7 @@ class SingleNodeSecurity:
 
     def scram_users(self) -> Mapping[str, Mapping[int, int]]:
         users: dict[str, dict[int, int]] = {}
-        for (name, mechanism), record in self._image.security.scram_credentials.items():
+        for (name, mechanism), record in self._find_image().security.scram_credentials.items():
             users.setdefault(name, {})[mechanism] = record.iterations
         return users
 
@@ -151,11 +152,11 @@ class SingleNodeSecurity:
         return dict.fromkeys(records) | errors
 
     def _record_of(self, asked: ScramAlteration) -> MetadataRecord:
-        if self._image.features.get(METADATA_VERSION_FEATURE, 0) < _FIRST_LEVEL_WITH_SCRAM:
+        if self._find_image().features.get(METADATA_VERSION_FEATURE, 0) < _FIRST_LEVEL_WITH_SCRAM:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
         mechanism = ensure_sound(asked)
         if isinstance(asked, ScramCredentialDeletion):
-            if (asked.name, asked.mechanism) not in self._image.security.scram_credentials:
+            if (asked.name, asked.mechanism) not in self._find_image().security.scram_credentials:
                 raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE)
             return RemoveUserScramCredentialRecord(asked.name, asked.mechanism)
         salted = asked.salted_password
