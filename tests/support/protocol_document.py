@@ -108,10 +108,11 @@ ones of Kafka. All differences are listed here and in [validation.md](validation
   its assignment.
 - A marker of transaction version 2 that is there already is INVALID_PRODUCER_EPOCH, as soon as it is committed. Kafka
   writes it again.
-- A request about more than 50,000 ACLs or filters is POLICY_VIOLATION. A DeleteAcls whose filters have to be compared
-  with ACLs more than 500,000 times is INVALID_REQUEST; one with a name is compared with ACLs of that name. A request
-  that changes ACLs or users may make 4 MB of metadata records, in Kafka 8 MB (RECORD_LIST_TOO_LARGE). The host of an
-  ACL may not be a range of addresses with a zone (`fe80::%eth0/64`); Kafka accepts it where the machine has that zone.
+- A request about more than 50,000 ACLs, filters or users is POLICY_VIOLATION. A DeleteAcls whose filters have to be
+  compared with ACLs more than 500,000 times is INVALID_REQUEST; one with a name is compared with ACLs of that name. A
+  request that changes ACLs or users may make 4 MB of metadata records, in Kafka 8 MB (RECORD_LIST_TOO_LARGE). The host
+  of an ACL may not be a range of addresses with a zone (`fe80::%eth0/64`); Kafka accepts it where the machine has that
+  zone.
 - The owner of the data directory, who comes by its socket, may change ACLs of a broker without an authorizer. It obeys
   them from its next start on. To all others it says SECURITY_DISABLED, as Kafka does.
 - ListOffsets by time knows no record that was deleted (DeleteRecords). If one was deleted in the middle of a segment,

@@ -171,6 +171,8 @@ def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse | Pending[AlterUserScramCredentialsResponse]:
     """AlterUserScramCredentials: sets and deletes credentials. The password itself never comes here."""
     alterations = _alterations_of(request)
+    if len(alterations) > _MOST_NAMED:
+        return _altered({one.name: _TOO_MANY for one in alterations})
     _ensure_storable(one.name for one in alterations)
     try:
         services.node.ensure_writable()
@@ -202,8 +204,7 @@ _NO_AUTHORIZER = KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is confi
 """Kafka's error if there is no authorizer."""
 
 _MOST_NAMED = 50_000
-"""The most ACLs or filters in a request, which take a second or two; a frame has room for ten times as many, of which
-Kafka changes 10,000 at most.
+"""The most ACLs, filters or credentials in a request, which take a second or two; a frame has room for ten times more.
 """
 
 _TOO_MANY = KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")

@@ -163,6 +163,8 @@ def test_a_request_names_so_many_at_most(tmp_path: Path, monkeypatch: pytest.Mon
     assert [code for code, _ in create(broker, *[creation()] * 3)] == [ErrorCode.POLICY_VIOLATION] * 3
     assert create(broker, *[creation()] * 2) == [(0, "")] * 2
     assert delete(broker, {}, {}, {}) == [(ErrorCode.POLICY_VIOLATION, [])] * 3
+    three = [ScramCredentialUpsertion(name, 1, 4096, b"s", b"p") for name in "abc"]
+    assert {code for code, _ in alter(broker, *three).values()} == {ErrorCode.POLICY_VIOLATION}
     assert shown(broker) == [("t", "User:ann")]
 
 

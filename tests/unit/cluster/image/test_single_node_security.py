@@ -134,6 +134,44 @@ def test_an_exact_filter_deletes_its_acl_alone(tmp_path: Path) -> None:
     assert security.delete_acls([match]) == [[DeletedAcl(star)]]
 
 
+def test_random_changes_are_those_of_a_set(tmp_path: Path) -> None:
+    """Filters find what a comparison with each ACL finds; a start in between changes nothing."""
+    random = Random(60)
+    security, known = of(tmp_path), set[Acl]()
+
+    def some_acl() -> Acl:
+        return Acl(
+            random.choice((TOPIC, ResourceType.GROUP)),
+            random.choice(("a", "ab", "*")),
+            pattern_type=random.choice((LITERAL, PatternType.PREFIXED)),
+            principal=random.choice(("User:ann", "User:*")),
+            host="*",
+            operation=random.choice((READ, AclOperation.ALL)),
+            permission_type=ALLOW,
+        )
+
+    def some_filter() -> AclFilter:
+        wanted = AclFilter(*some_acl())
+        kind = random.choice((PatternType.ANY, PatternType.MATCH, wanted.pattern_type))
+        name, principal = (random.choice((text, None)) for text in (wanted.resource_name, wanted.principal))
+        return wanted._replace(pattern_type=kind, resource_name=name, principal=principal)
+
+    for step in range(60):
+        if step % 3 < 2:
+            new = [some_acl() for _ in range(random.randint(1, 5))]
+            assert set(security.create_acls(new)) == {None}
+            known.update(new)
+        else:
+            filters = [some_filter() for _ in range(2)]
+            matching = [{acl for acl in known if one.matches(acl)} for one in filters]
+            outcomes = security.delete_acls(filters)
+            assert [{one.acl for one in found} for found in outcomes if isinstance(found, list)] == matching
+            known.difference_update(*matching)
+        if step % 20 == 19:
+            security = of(tmp_path)
+        assert set(security.acls()) == known
+
+
 def test_an_acl_that_two_records_hold_is_one_and_goes_with_both(tmp_path: Path) -> None:
     controller = open_controller(tmp_path)
     controller._submit([AccessControlEntryRecord(bytes([n] * 16), *ANN) for n in (1, 2)])
