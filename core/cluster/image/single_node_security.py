@@ -51,8 +51,8 @@ class SingleNodeSecurity:
         submit: Callable[[Sequence[MetadataRecord]], None],
         subscribe: Callable[[Callable[[MetadataDelta], None]], None],
     ) -> None:
-        """`find_image` returns the present metadata, `submit` writes records as one batch, and `subscribe` is that of the
-        controller.
+        """`find_image` returns the present metadata, `submit` writes records as one batch, and `subscribe` is the
+        controller's.
         """
         self._find_image = find_image
         self._submit = submit
