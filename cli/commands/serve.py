@@ -501,6 +501,7 @@ async def _make_first_topics(first: FirstTopics, node: BrokerServer, served: End
     def make() -> None:
         from core.client.net.kafka_client import KafkaClient
         from core.pipeline.embedded_transport import LoopTransport
+        from core.pipeline.session import FoundServer
 
         def connect(_host: str, _port: int) -> LoopTransport:
             return LoopTransport(node.dispatcher, loop.call_soon_threadsafe, is_stopped)
@@ -509,7 +510,8 @@ async def _make_first_topics(first: FirstTopics, node: BrokerServer, served: End
             if served is None:
                 client, where = KafkaClient([("embedded", 0)], connect), f" --data-dir {node.directory}"
             else:
-                client, where = KafkaClient([(served.host, served.port)]), f" --bootstrap-server {served}"
+                server = FoundServer([(served.host, served.port)], None, directory=node.directory)
+                client, where = server.open_client(), f" --bootstrap-server {served}"
             with contextlib.closing(client):
                 first.make(client, where)
 

@@ -26,7 +26,7 @@ import errno, fcntl, mmap, os, select, socket
 for module, names in {
     os: ("fdatasync", "posix_fadvise", "POSIX_FADV_DONTNEED", "memfd_create", "sched_getaffinity",
          "sched_setscheduler", "sched_getscheduler", "sched_param", "SCHED_BATCH", "SCHED_OTHER"),
-    socket: ("MSG_MORE",),
+    socket: ("MSG_MORE", "SO_PEERCRED"),
     select: ("epoll", "poll"),
     fcntl: ("F_SETPIPE_SZ", "F_GETPIPE_SZ"),
     mmap: ("MADV_HUGEPAGE",),
