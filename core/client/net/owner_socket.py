@@ -20,7 +20,7 @@ from pathlib import Path
 from core.client.net.connect_notice import ConnectNotice
 from core.client.net.kafka_client import Connector
 from core.common.endpoint import Endpoint
-from core.common.errors import AccessError, CorruptRecordError
+from core.common.errors import AccessError, PlogError
 from core.files.meta_properties import read_meta_properties
 from core.files.owner_socket_file import CREDENTIALS, OWNER_SOCKET, Peer, find_holder_pid, owner_socket_path
 
@@ -47,7 +47,7 @@ class OwnerNotice(ConnectNotice):
         self._directory = directory
         self._addresses = list(addresses)
         self._node_id: int | None = None
-        with contextlib.suppress(CorruptRecordError, AccessError):
+        with contextlib.suppress(PlogError, OSError):
             meta = read_meta_properties(directory)
             self._node_id = None if meta is None else meta.node_id
 
