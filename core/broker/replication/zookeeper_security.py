@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from core.broker.config.client_quotas import USER, is_legal_name
 from core.broker.serving.loop_tasks import LoopTasks
@@ -87,24 +87,26 @@ class ZooKeeperSecurity:
         return self._tasks.pending(self._delete_acls(filters))
 
     async def _delete_acls(self, filters: Sequence[AclFilter]) -> Deletions:
-        """Looks into the nodes of resources that filters name, of whose ACLs this broker may not know yet."""
-        resources = {ResourcePattern(*acl[:3]) for acl in self.acls()} | {
-            named for one in filters if (named := _find_named(one)) is not None
-        }
-        outcomes: list[list[DeletedAcl]] = [[] for _ in filters]
-        for resource in sorted(resources):
-            found: dict[Acl, int] = {}
+        """Looks also into the nodes of resources that filters name: this broker may not know of their ACLs yet."""
 
-            def edit(known: frozenset[Acl], found: dict[Acl, int] = found) -> frozenset[Acl]:
-                found.clear()
-                for acl in known:
-                    if (first := next((n for n, one in enumerate(filters) if one.matches(acl)), None)) is not None:
-                        found[acl] = first
-                return known - found.keys()
+        def find(acls: Iterable[Acl]) -> dict[Acl, int]:
+            """Returns the ACLs that filters match, with the number of the first such filter."""
+            firsts = ((acl, next((n for n, one in enumerate(filters) if one.matches(acl)), None)) for acl in acls)
+            return {acl: first for acl, first in firsts if first is not None}
+
+        found: dict[ResourcePattern, dict[Acl, int]] = {one: {} for one in map(_find_named, filters) if one is not None}
+        for acl, first in find(self.acls()).items():
+            found.setdefault(ResourcePattern(*acl[:3]), {})[acl] = first
+        outcomes: list[list[DeletedAcl]] = [[] for _ in filters]
+        for resource in found:
+
+            def edit(known: frozenset[Acl], resource: ResourcePattern = resource) -> frozenset[Acl]:
+                found[resource] = find(known)
+                return known - found[resource].keys()
 
             error = await self._change(resource, edit)
-            for acl, number in found.items():
-                outcomes[number].append(DeletedAcl(acl, error))
+            for acl, first in found[resource].items():
+                outcomes[first].append(DeletedAcl(acl, error))
         return outcomes
 
     async def _change(

@@ -8,6 +8,7 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, cast
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -131,7 +132,21 @@ async def test_a_node_that_can_not_be_read_is_not_written_over() -> None:
     opened = await opened_in(zookeeper)
     store = opened.entry.security.store
     (error,) = await outcome(store.create_acls([acl()]))
-    assert (error.code, zookeeper.nodes["/kafka-acl/Topic/t"].data) == (ErrorCode.UNKNOWN_SERVER_ERROR, b"{")
+    ((deleted,),) = await outcome(store.delete_acls([AclFilter(principal="User:*")]))
+    assert deleted.acl.permission_type is AclPermissionType.DENY, "which locks it"
+    assert {error.code, deleted.error.code} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert zookeeper.nodes["/kafka-acl/Topic/t"].data == b"{"
+
+
+async def test_only_nodes_that_a_filter_is_about_are_read_again() -> None:
+    zookeeper = FakeZooKeeper()
+    for number in range(100):
+        put(zookeeper, f"/kafka-acl/Topic/t{number}", acls())
+    opened = await opened_in(zookeeper)
+    reads = Mock(side_effect=opened.session.read)
+    with patch.object(opened.session, "read", reads):
+        await outcome(opened.entry.security.store.delete_acls([AclFilter(resource_name="t7"), AclFilter(host="::1")]))
+    assert [one.args for one in reads.mock_calls] == [("/kafka-acl/Topic/t7",)]
 
 
 # --- users
