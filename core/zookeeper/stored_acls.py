@@ -35,7 +35,7 @@ from msgspec import json
 
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, MalformedMessageError, UsageError
+from core.common.errors import KafkaError, MalformedMessageError, PlogError, UsageError
 from core.security.acl import ANY_HOST, Acl, AclOperation, AclPermissionType, PatternType, ResourceType
 from core.security.acl_rules import AclRules
 from core.security.principal import ANY_USER, Principal
@@ -47,6 +47,8 @@ from core.zookeeper.zookeeper_transaction import Create, Delete, Node, Operation
 _log = logging.getLogger("plog.zookeeper")
 
 T = TypeVar("T")
+Edit = Callable[[frozenset[Acl]], frozenset[Acl]]
+"""Makes the ACLs of a resource of those that it has."""
 
 _FOLDERS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
 _NOTICES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
@@ -55,6 +57,7 @@ _READ_AT_ONCE = 500
 _MOST_BYTES = 900_000
 """The limit for a node. ZooKeeper drops clients that send a megabyte at once (jute.maxbuffer)."""
 _CONFLICTS = (Refusal.BAD_VERSION, Refusal.NODE_EXISTS, Refusal.NO_NODE)
+_CHANGED_AT_ONCE = 100
 _RETRIES = 10
 _BACKOFF_S = (0.1, 0.15)
 """The shortest and the longest wait before a change is tried again, as AclAuthorizer's."""
@@ -219,19 +222,44 @@ class StoredAcls:
 
     # --- changing
 
-    async def change(self, resource: ResourcePattern, edit: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
-        """Changes the ACLs of a resource to what `edit` makes of them, and has the rules obey it; `edit` is called
-        again if somebody else has changed them meanwhile. Raises KafkaError and ZooKeeperError, MalformedMessageError
-        if the node can't be read.
+    async def change(self, edits: Mapping[ResourcePattern, Edit]) -> dict[ResourcePattern, PlogError]:
+        """Changes the ACLs of resources to what each `Edit` makes of them, and has the rules obey it; an edit is called
+        again if somebody else has changed them meanwhile. Returns why some were not changed, by resource.
         """
-        for tries_left in reversed(range(_RETRIES + 1)):
-            node = await self._session.read(resource.path)
-            before = _decode_acls(resource, node)
-            after = edit(before)
-            if after == before:
-                break
+        failures: dict[ResourcePattern, PlogError] = {}
+        wanted = list(edits)
+        waiting = [wanted[start : start + _CHANGED_AT_ONCE] for start in range(0, len(wanted), _CHANGED_AT_ONCE)]
+        while waiting:
+            some = waiting.pop()
             try:
-                await self._session.commit([_write(resource, node, after), resource.notice])
+                failures |= await self._change({one: edits[one] for one in some})
+            except (KafkaError, ZooKeeperError) as error:
+                if len(some) == 1:
+                    failures[some[0]] = error
+                else:  # it may be the fault of one
+                    waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
+        await self._read(wanted)
+        return failures
+
+    async def _change(self, edits: Mapping[ResourcePattern, Edit]) -> dict[ResourcePattern, PlogError]:
+        """Changes all in one transaction, but for nodes that can't be read, whose errors it returns."""
+        for tries_left in reversed(range(_RETRIES + 1)):
+            failures: dict[ResourcePattern, PlogError] = {}
+            operations: list[Operation] = []
+            nodes = await self._session.read_many([one.path for one in edits])
+            for (resource, edit), node in zip(edits.items(), nodes, strict=True):
+                try:
+                    before = _decode_acls(resource, node)
+                except MalformedMessageError as error:
+                    failures[resource] = error
+                    continue
+                if (after := edit(before)) != before:
+                    operations += [_write(resource, node, after), resource.notice]
+            if sum(len(getattr(one, "data", b"")) for one in operations) > _MOST_BYTES:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {_MOST_BYTES} bytes of ACLs of a resource")
+            try:
+                if operations:
+                    await self._session.commit(operations)
                 break
             except ZooKeeperError as error:
                 if not (tries_left and (error.is_lost or error.refusal in _CONFLICTS)):
@@ -239,7 +267,7 @@ class StoredAcls:
                 if error.refusal is Refusal.NO_NODE:
                     await self.make_folders()
             await asyncio.sleep(random.uniform(*_BACKOFF_S))  # noqa: S311 - nobody is to be kept from guessing it
-        await self._read([resource])
+        return failures
 
 
 def _write(resource: ResourcePattern, node: Node | None, acls: Collection[Acl]) -> Operation:
@@ -247,8 +275,6 @@ def _write(resource: ResourcePattern, node: Node | None, acls: Collection[Acl]) 
         assert node is not None
         return Delete(resource.path, node.stat.version)
     data = encode_acls(acls)
-    if len(data) > _MOST_BYTES:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {_MOST_BYTES} bytes of ACLs of {resource}")
     return Create(resource.path, data) if node is None else SetData(resource.path, data, node.stat.version)
 
 

@@ -14,6 +14,7 @@ import re
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from core.broker.config.client_quotas import USER, is_legal_name
 from core.broker.serving.loop_tasks import LoopTasks
@@ -27,14 +28,13 @@ from core.cluster.image.security_store import (
     ensure_sound,
 )
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, MalformedMessageError, UsageError
+from core.common.errors import KafkaError, UsageError
 from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion
 from core.security.acl import Acl, AclFilter, AclOperation, PatternType, ResourceType
 from core.security.principal import Principal
-from core.zookeeper.stored_acls import ResourcePattern, StoredAcls
+from core.zookeeper.stored_acls import Edit, ResourcePattern, StoredAcls
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
-from core.zookeeper.zookeeper_transaction import ZooKeeperError
 
 _SCRAM = "SCRAM-"
 """The prefix of a user's settings that are credentials."""
@@ -74,12 +74,12 @@ class ZooKeeperSecurity:
 
     async def _create_acls(self, acls: Sequence[Acl]) -> Sequence[KafkaError | None]:
         outcomes = {acl: _find_problem(acl) for acl in acls}
-        by_resource: dict[ResourcePattern, set[Acl]] = defaultdict(set)
+        new: dict[ResourcePattern, set[Acl]] = defaultdict(set)
         for acl, problem in outcomes.items():
             if problem is None:
-                by_resource[ResourcePattern(*acl[:3])].add(acl)
-        for resource, new in by_resource.items():
-            outcomes |= dict.fromkeys(new, await self._change(resource, frozenset(new).union))
+                new[ResourcePattern(*acl[:3])].add(acl)
+        failures = await self._change({resource: frozenset(some).union for resource, some in new.items()})
+        outcomes |= {acl: failures[resource] for resource in failures for acl in new[resource]}
         return [outcomes[acl] for acl in acls]
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> Pending[Deletions]:
@@ -97,28 +97,24 @@ class ZooKeeperSecurity:
         found: dict[ResourcePattern, dict[Acl, int]] = {one: {} for one in map(_find_named, filters) if one is not None}
         for acl, first in find(self.acls()).items():
             found.setdefault(ResourcePattern(*acl[:3]), {})[acl] = first
+
+        def remove(resource: ResourcePattern, known: frozenset[Acl]) -> frozenset[Acl]:
+            found[resource] = find(known)
+            return known - found[resource].keys()
+
+        failures = await self._change({resource: partial(remove, resource) for resource in found})
         outcomes: list[list[DeletedAcl]] = [[] for _ in filters]
-        for resource in found:
-
-            def edit(known: frozenset[Acl], resource: ResourcePattern = resource) -> frozenset[Acl]:
-                found[resource] = find(known)
-                return known - found[resource].keys()
-
-            error = await self._change(resource, edit)
-            for acl, first in found[resource].items():
-                outcomes[first].append(DeletedAcl(acl, error))
+        for resource, matched in found.items():
+            for acl, first in matched.items():
+                outcomes[first].append(DeletedAcl(acl, failures.get(resource)))
         return outcomes
 
-    async def _change(
-        self, resource: ResourcePattern, edit: Callable[[frozenset[Acl]], frozenset[Acl]]
-    ) -> KafkaError | None:
-        try:
-            await self._acls.change(resource, edit)
-        except KafkaError as error:
-            return error
-        except (ZooKeeperError, MalformedMessageError) as error:
-            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-        return None
+    async def _change(self, edits: Mapping[ResourcePattern, Edit]) -> dict[ResourcePattern, KafkaError]:
+        failures = await self._acls.change(edits)
+        return {
+            resource: error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+            for resource, error in failures.items()
+        }
 
     # --- users
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
@@ -16,9 +17,9 @@ from core.security.acl import Acl, AclFilter, AclOperation, AclPermissionType, P
 from core.security.acl_rules import AclRules
 from core.security.principal import Principal
 from core.zookeeper import stored_acls
-from core.zookeeper.stored_acls import ResourcePattern, StoredAcls
+from core.zookeeper.stored_acls import Edit, ResourcePattern, StoredAcls
 from core.zookeeper.zookeeper_session import ZooKeeperSession
-from core.zookeeper.zookeeper_transaction import Node, Refusal, ZooKeeperError
+from core.zookeeper.zookeeper_transaction import Answer, Node, Operation, Refusal, ZooKeeperError
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.for_each import for_each
 from tests.support.manual_clock import ManualClock
@@ -52,6 +53,11 @@ async def stored_in(zookeeper: FakeZooKeeper, found: list[int] | None = None) ->
     stored = StoredAcls(session, AclRules(), on_change, clock=ManualClock(0))
     await stored.start()
     return stored
+
+
+async def change(stored: StoredAcls, resource: ResourcePattern, edit: Edit) -> None:
+    for error in (await stored.change({resource: edit})).values():
+        raise error
 
 
 async def settle() -> None:
@@ -136,18 +142,18 @@ async def test_a_change_is_written_with_its_notice(
     zookeeper = FakeZooKeeper()
     here, there = await stored_in(zookeeper), await stored_in(zookeeper)
     acl = Acl(*resource, "User:a", "10.0.0.1", AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)
-    await here.change(resource, lambda acls: acls | {acl})
+    await change(here, resource, lambda acls: acls | {acl})
     assert here.rules.find(AclFilter()) == [acl], "before it is answered"
     entry = {"principal": "User:a", "permissionType": "Deny", "operation": "DescribeConfigs", "host": "10.0.0.1"}
     assert json.loads(zookeeper.nodes[path].data) == {"version": 1, "acls": [entry]}
     assert [node.data for name, node in zookeeper.nodes.items() if name.startswith(folder)] == [notice]
     await settle()
     assert there.rules.find(AclFilter()) == [acl]
-    await there.change(resource, lambda acls: acls - {acl})
+    await change(there, resource, lambda acls: acls - {acl})
     await settle()
     assert (path in zookeeper.nodes, len(here.rules), len(there.rules)) == (False, 0, 0)
     written = len(zookeeper.nodes)
-    await there.change(resource, lambda acls: acls - {acl})
+    await change(there, resource, lambda acls: acls - {acl})
     assert len(zookeeper.nodes) == written, "there was nothing to change"
 
 
@@ -180,7 +186,7 @@ async def test_of_what_can_not_be_read_nobody_has_a_right(data: bytes, caplog: p
     assert not stored.rules.decide(boss, *asked, "u").is_allowed
     assert "the ACLs of Topic:LITERAL:t can't be read, so nobody but super users may use it: ZooKeeper" in caplog.text
     with pytest.raises(MalformedMessageError, match="ZooKeeper node /kafka-acl/Topic/t"):
-        await stored.change(ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL), lambda _: frozenset())
+        await change(stored, ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL), lambda _: frozenset())
     put(zookeeper, "/kafka-acl/Topic/t", acls())
     put(zookeeper, "/kafka-acl-changes/acl_changes_0000000007", b"TOPIC:t")
     await settle()
@@ -248,14 +254,14 @@ async def test_old_notices_are_deleted() -> None:
     session = cast(ZooKeeperSession, zookeeper.session())
     stored = StoredAcls(session, AclRules(), lambda: None, clock=clock)
     await stored.start()
-    await stored.change(TOPIC, lambda acls: acls | {read_by("a", TOPIC)})
+    await change(stored, TOPIC, lambda acls: acls | {read_by("a", TOPIC)})
     await settle()
     clock.advance(15 * 60 * 1000)
-    await stored.change(TOPIC, lambda acls: acls | {read_by("b", TOPIC)})
+    await change(stored, TOPIC, lambda acls: acls | {read_by("b", TOPIC)})
     await settle()
     assert len(zookeeper.children("/kafka-acl-changes") or ()) == 2
     clock.advance(1)
-    await stored.change(TOPIC, lambda acls: acls | {read_by("c", TOPIC)})
+    await change(stored, TOPIC, lambda acls: acls | {read_by("c", TOPIC)})
     await settle()
     assert zookeeper.children("/kafka-acl-changes") == []
 
@@ -274,7 +280,7 @@ async def test_two_writers_lose_nothing(ensembles: Callable[[], Ensemble], monke
         wanted = {read_by(f"{number}", TOPIC) for number in range(20)}
 
         async def add(one: StoredAcls, acl: Acl) -> None:
-            await one.change(TOPIC, lambda acls: acls | {acl})
+            await change(one, TOPIC, lambda acls: acls | {acl})
 
         some = sorted(wanted)
         for pair in zip(some[::2], some[1::2], strict=True):
@@ -309,9 +315,9 @@ async def test_a_change_that_fails_is_tried_again(
         for wanted in ({acl}, set()):
             session.faults.append(fault)
             with pytest.raises(ZooKeeperError, match=error) if error else nullcontext():
-                await stored.change(TOPIC, lambda _, wanted=wanted: frozenset(wanted))  # type: ignore[misc]
+                await change(stored, TOPIC, lambda _, wanted=wanted: frozenset(wanted))  # type: ignore[misc]
             if error:
-                await stored.change(TOPIC, lambda _, wanted=wanted: frozenset(wanted))  # type: ignore[misc]
+                await change(stored, TOPIC, lambda _, wanted=wanted: frozenset(wanted))  # type: ignore[misc]
             assert set(stored.rules.find(AclFilter())) == wanted
 
 
@@ -323,7 +329,7 @@ async def test_it_gives_up_after_as_many_tries_as_kafka(monkeypatch: pytest.Monk
         await stored.make_folders()
         session.faults.extend([Refusal.BAD_VERSION] * 11)
         with pytest.raises(ZooKeeperError, match="was changed by somebody else"):
-            await stored.change(TOPIC, lambda _: frozenset([read_by("a", TOPIC)]))
+            await change(stored, TOPIC, lambda _: frozenset([read_by("a", TOPIC)]))
         assert (len(session.transactions), len(stored.rules)) == (11, 0)
 
 
@@ -332,6 +338,33 @@ async def test_a_node_that_is_too_large_is_not_sent() -> None:
     zookeeper = FakeZooKeeper()
     stored = await stored_in(zookeeper)
     many = frozenset(read_by("a" * 9_000 + str(number), TOPIC) for number in range(100))
-    with pytest.raises(KafkaError, match="more than 900000 bytes of ACLs of Topic:LITERAL:t:1"):
-        await stored.change(TOPIC, lambda _: many)
+    with pytest.raises(KafkaError, match="more than 900000 bytes of ACLs"):
+        await change(stored, TOPIC, lambda _: many)
     assert zookeeper.nodes == {}
+
+
+async def test_many_are_changed_in_few_transactions_and_one_that_fails_alone() -> None:
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, "/kafka-acl/Topic/t120", b"{")
+    session = zookeeper.session()
+    stored = StoredAcls(cast(ZooKeeperSession, session), AclRules(), lambda: None, clock=ManualClock(0))
+    await stored.make_folders()
+    await stored.start()
+    resources = [ResourcePattern(ResourceType.TOPIC, f"t{number}", PatternType.LITERAL) for number in range(250)]
+    wanted = {one: frozenset([read_by("a", one)]) for one in resources}
+    failures = await stored.change({one: wanted[one].union for one in resources})
+    assert [str(one) for one in failures] == ["Topic:LITERAL:t120"]
+    assert len(session.committed) == 3
+    assert len(stored.rules) == 250, "of one all is denied"
+
+    commit = session.commit
+
+    async def refused(operations: Sequence[Operation]) -> list[Answer]:
+        if any(one.path.endswith("/t7") for one in operations):
+            raise ZooKeeperError(Refusal.NOT_EMPTY, "/kafka-acl/Topic/t7")
+        return await commit(operations)
+
+    with patch.object(session, "commit", refused):
+        failures = await stored.change({one: lambda _: frozenset() for one in resources if one.name != "t120"})
+    assert [str(one) for one in failures] == ["Topic:LITERAL:t7"]
+    assert {acl.resource_name for acl in stored.rules.find(AclFilter())} == {"t7", "t120"}
