@@ -19,11 +19,20 @@ from core.security.principal import Principal
 from core.zookeeper import stored_acls
 from core.zookeeper.stored_acls import Edit, ResourcePattern, StoredAcls
 from core.zookeeper.zookeeper_session import ZooKeeperSession
-from core.zookeeper.zookeeper_transaction import Answer, Node, Operation, Refusal, ZooKeeperError
+from core.zookeeper.zookeeper_transaction import (
+    Answer,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Refusal,
+    SetData,
+    ZooKeeperError,
+)
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.for_each import for_each
 from tests.support.manual_clock import ManualClock
-from tests.support.zookeeper_sessions import Ensemble, Fault, until
+from tests.support.zookeeper_sessions import Ensemble, Fault, FaultyModel, until
 
 ALICE = {"principal": "User:alice", "permissionType": "Allow", "operation": "Read", "host": "*"}
 
@@ -223,20 +232,21 @@ async def test_after_a_notice_that_can_not_be_read_all_is_read(notice: bytes) ->
     assert len(stored.rules) == 2
 
 
-async def test_after_an_expiry_all_is_read() -> None:
+async def test_after_an_expiry_all_is_read(ensembles: Callable[[], Ensemble]) -> None:
     """Notices may have come and gone meanwhile."""
-    zookeeper = FakeZooKeeper()
-    for number in range(3):
-        put(zookeeper, f"/kafka-acl/Topic/t{number}", acls())
-    session = zookeeper.session()
-    stored = StoredAcls(cast(ZooKeeperSession, session), AclRules(), lambda: None, clock=ManualClock(0))
-    await stored.start()
-    zookeeper.set("/kafka-acl/Topic/t0", acls(5))
-    session.expire()
-    session.hear()
-    put(zookeeper, "/kafka-acl-changes", b"")  # as the new session's watch would tell
-    await settle()
-    assert len(stored.rules) == 7
+    ensemble = ensembles()
+    async with ensemble.session() as session, ensemble.session() as other:
+        stored = StoredAcls(cast(ZooKeeperSession, session), AclRules(), lambda: None, clock=SystemClock())
+        await stored.make_folders()
+        await other.commit([Create(f"/kafka-acl/Topic/t{number}", acls()) for number in range(3)])
+        await stored.start()
+        assert len(stored.rules) == 3
+        await other.commit([SetData("/kafka-acl/Topic/t0", acls(5)), Delete("/kafka-acl/Topic/t1")])
+        await ensemble.expire(session)
+        if isinstance(session, FaultyModel):
+            ensemble._model.tell(["/kafka-acl-changes"])  # as the watch of a new session does
+        await until(lambda: len(stored.rules) == 6)
+        stored.stop()
 
 
 async def test_nothing_is_looked_at_once_it_has_stopped() -> None:
