@@ -175,6 +175,20 @@ def test_users_are_written_and_read_by_both(cluster: MixedCluster) -> None:
     assert described(KAFKA) == [("by plog", 1, 4096)]
 
 
+def test_a_topic_is_made_for_a_client_that_may_create_it(cluster: MixedCluster) -> None:
+    """plog asks the controller, Kafka's broker, by its own rights; the client's are checked before."""
+
+    def asked() -> ErrorCode:
+        request = MetadataRequest([MetadataRequestTopic(name="made")], allow_auto_topic_creation=True)
+        return ErrorCode.of(ask(cluster, PLOG, METADATA, request, CLIENT).topics[0].error_code)
+
+    for operation in (AclOperation.DESCRIBE, AclOperation.CREATE):
+        assert asked() is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        create(cluster, PLOG, acl("made", operation))
+    assert not cluster.state(TopicPartition("made", 0))
+    wait_until(lambda: asked() is ErrorCode.NONE, "it is made")
+
+
 def test_brokers_without_their_right_wait_for_it(cluster: MixedCluster) -> None:
     """The follower of each is refused, and so is whoever asks the controller; nothing is lost."""
     partitions = [TopicPartition("moving", number) for number in range(2)]
