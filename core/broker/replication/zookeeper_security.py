@@ -10,6 +10,7 @@ Any broker changes them, while Kafka's controller alone changes credentials.
 
 from __future__ import annotations
 
+import logging
 import re
 from base64 import b64encode
 from collections import Counter, defaultdict
@@ -28,13 +29,15 @@ from core.cluster.image.security_store import (
     ensure_sound,
 )
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, UsageError
+from core.common.errors import KafkaError, PlogError, UsageError
 from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion
 from core.security.acl import Acl, AclFilter, AclOperation, PatternType, ResourceType
 from core.security.principal import Principal
 from core.zookeeper.stored_acls import Edit, ResourcePattern, StoredAcls
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
+
+_log = logging.getLogger("plog.zookeeper")
 
 _SCRAM = "SCRAM-"
 """The prefix of a user's settings that are credentials."""
@@ -111,10 +114,7 @@ class ZooKeeperSecurity:
 
     async def _change(self, edits: Mapping[ResourcePattern, Edit]) -> dict[ResourcePattern, KafkaError]:
         failures = await self._acls.change(edits)
-        return {
-            resource: error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-            for resource, error in failures.items()
-        }
+        return {resource: _told(str(resource), error) for resource, error in failures.items()}
 
     # --- users
 
@@ -157,7 +157,8 @@ class ZooKeeperSecurity:
         self, changes: Mapping[str, Mapping[str, str | None]], outcomes: dict[str, KafkaError | None]
     ) -> Mapping[str, KafkaError | None]:
         for user, settings in changes.items():
-            outcomes[user] = await self._write(ConfigEntity("users", user), settings)
+            error = await self._write(ConfigEntity("users", user), settings)
+            outcomes[user] = error and _told(f"user {user!r}", error)
         return outcomes
 
     def _setting_of(self, asked: ScramAlteration) -> tuple[str, str | None]:
@@ -177,6 +178,14 @@ class ZooKeeperSecurity:
         }
         texts = [f"{name}={b64encode(data).decode()}" for name, data in parts.items()]
         return mechanism.name, ",".join([*texts, f"iterations={asked.iterations}"])
+
+
+def _told(what: str, error: PlogError) -> KafkaError:
+    """Returns the error for the client, which is not told of an unforeseen one: that is logged."""
+    if isinstance(error, KafkaError) and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
+        return error
+    _log.error("ACLs or credentials of %s were not changed: %s", what, error)
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
 
 def _iterations(credential: str) -> int:

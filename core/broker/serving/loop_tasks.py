@@ -44,7 +44,12 @@ class LoopTasks:
         pending = Pending[T]()
 
         async def complete() -> None:
-            pending.complete_with(await work)
+            try:
+                value = await work
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+                pending.fail(error)
+            else:
+                pending.complete_with(value)
 
         self.begin(complete())
         return pending

@@ -126,7 +126,7 @@ async def test_an_acl_that_no_node_can_hold_is_refused(wrong: Acl) -> None:
     assert list(opened.entry.security.store.acls()) == [acl("x")]
 
 
-async def test_a_node_that_can_not_be_read_is_not_written_over() -> None:
+async def test_a_node_that_can_not_be_read_is_not_written_over(caplog: pytest.LogCaptureFixture) -> None:
     zookeeper = FakeZooKeeper()
     put(zookeeper, "/kafka-acl/Topic/t", b"{")
     opened = await opened_in(zookeeper)
@@ -136,6 +136,7 @@ async def test_a_node_that_can_not_be_read_is_not_written_over() -> None:
     assert deleted.acl.permission_type is AclPermissionType.DENY, "which locks it"
     assert {error.code, deleted.error.code} == {ErrorCode.UNKNOWN_SERVER_ERROR}
     assert zookeeper.nodes["/kafka-acl/Topic/t"].data == b"{"
+    assert "ACLs or credentials of Topic:LITERAL:t were not changed: ZooKeeper node /kafka-acl/Topic/t" in caplog.text
 
 
 async def test_only_nodes_that_a_filter_is_about_are_read_again() -> None:
