@@ -15,10 +15,11 @@ from typing import NamedTuple
 from core.client.admin.controller_connection import at_controller
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
+from core.client.net.retry import METADATA_SECONDS, Retry
 from core.cluster.image.security_image import acl_of_record
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, UsageError, ensure_success
+from core.common.errors import KafkaError, PlogError, UsageError, ensure_success
 from core.protocol.schema.acls import (
     CREATE_ACLS,
     DELETE_ACLS,
@@ -47,6 +48,8 @@ _AT_ONCE = 1000
 
 _SALT_BYTES = 24
 
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.2
+
 
 class ScramCredential(NamedTuple):
     """What is known of a user's password: never the password."""
@@ -64,6 +67,9 @@ _MECHANISMS = {number: name for name, number in SCRAM_NUMBERS.items()}
 class SecurityAdmin:
     """Owned by one task. If a broker refuses a request, the method raises KafkaError with the broker's code and
     message: SECURITY_DISABLED if no authorizer is at work.
+
+    The controller confirms a change a moment before other brokers know of it: each method that makes one waits, for 5 s
+    at most, until the broker that answers the next request knows of it.
     """
 
     def __init__(self, client: KafkaClient) -> None:
@@ -99,6 +105,7 @@ class SecurityAdmin:
                 _ensure_done(result.error_code, acl, result.error_message)
 
         self._in_pieces(create, sorted(acls, key=lambda acl: acl.permission_type))
+        self._wait_until(lambda: not acls or set(acls) <= set(self.describe_acls()))
 
     def delete_acls(self, acls: Sequence[Acl]) -> None:
         """Deletes exactly these ACLs, and no other: each is a filter of its own. Those that allow go first."""
@@ -111,6 +118,7 @@ class SecurityAdmin:
                     _ensure_done(one.error_code, acl, one.error_message)
 
         self._in_pieces(delete, sorted(acls, key=lambda acl: -acl.permission_type))
+        self._wait_until(lambda: not acls or not set(acls) & set(self.describe_acls()))
 
     def _in_pieces(self, change: Callable[[ClientConnection, Sequence[Acl]], None], acls: Sequence[Acl]) -> None:
         for start in range(0, len(acls), _AT_ONCE):
@@ -142,10 +150,25 @@ class SecurityAdmin:
         salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, credential.iterations)
         change = ScramCredentialUpsertion(credential.user, SCRAM_NUMBERS[name], credential.iterations, salt, salted)
         self._alter_users(AlterUserScramCredentialsRequest(upsertions=[change]), allows_plaintext=allows_plaintext)
+        self._wait_until(lambda: credential in self.describe_users([credential.user]))
 
     def delete_credential(self, user: str, mechanism: str) -> None:
         change = ScramCredentialDeletion(user, SCRAM_NUMBERS[mechanism])
         self._alter_users(AlterUserScramCredentialsRequest(deletions=[change]), allows_plaintext=True)
+        self._wait_until(lambda: mechanism not in {one.mechanism for one in self.describe_users([user])})
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Waits until the broker that answers the next request knows of a change, or gives up in silence: the change is
+        made by then.
+        """
+
+        def look() -> bool | None:
+            try:
+                return is_so() or None
+            except PlogError:
+                return True
+
+        Retry(METADATA_SECONDS, first_s=_FIRST_PAUSE_SECONDS, most_s=_LONGEST_PAUSE_SECONDS).until(look)
 
     def _alter_users(self, request: AlterUserScramCredentialsRequest, *, allows_plaintext: bool) -> None:
         def alter(connection: ClientConnection) -> None:
