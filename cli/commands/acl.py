@@ -134,13 +134,16 @@ def export(place: ReadPlace = Place()) -> None:
     Example:
       plog acl export > acls.ndjson
     """
-    from core.security.acl_text import write_acls
+    from core.security.acl_text import is_known, write_acls
 
     acls, where = _read(place)
     for line in write_acls(acls):
         print(line)
     sys.stdout.flush()
     say(f"{_count(len(acls))} {where}")
+    strange = sum(not is_known(acl) for acl in acls)
+    if strange:
+        say(f"warning: {_count(strange)} of a later Kafka, with values that are UNKNOWN here: import refuses them")
 
 
 @command(app, "import")
@@ -291,7 +294,9 @@ def explain(
     write_rows(rows, ["why", *COLUMNS], output)
     what = f"{question.operation.name} on {type_.name.lower()} {name} to {principal} from {host} {where}"
     say(f"{'allowed' if decision.is_allowed else 'denied'}: {what}: {_RULES.get(decision.rule_text, 'an ACL')} decides")
-    if settings.class_name and not settings.class_name.endswith(("StandardAuthorizer", "AclAuthorizer")):
+    if settings.class_name == "":
+        say("note: authorizer.class.name is not set: Kafka obeys no ACL then, and plog those that its start found")
+    elif settings.class_name and not settings.class_name.endswith(("StandardAuthorizer", "AclAuthorizer")):
         say(f"note: these are the rules of Kafka's authorizers; {settings.class_name} may have others")
     if decision.is_allowed:
         return

@@ -145,6 +145,7 @@ def test_explain_says_what_a_directory_does_not_tell(where: list[str], tmp_path:
     code, found, said = explained(*question, "--config", str(config))
     assert code == 1  # there is one, of somebody
     assert "not known" not in said
+    assert "note: authorizer.class.name is not set" in said
     code, found, said = explained(*question[:5], "other", *where, "--config", str(config))
     assert (code, found[0]["why"]) == (0, "decides: DefaultAllow")
 

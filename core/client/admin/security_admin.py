@@ -40,7 +40,7 @@ from core.protocol.schema.quotas_and_users import (
     UserName,
 )
 from core.security.acl import Acl, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
-from core.security.acl_text import acl_text
+from core.security.acl_text import acl_text, is_known
 from core.security.principal import Principal, parse_principals
 
 _AT_ONCE = 1000
@@ -108,7 +108,12 @@ class SecurityAdmin:
         self._wait_until(lambda: not acls or set(acls) <= set(self.describe_acls()))
 
     def delete_acls(self, acls: Sequence[Acl]) -> None:
-        """Deletes exactly these ACLs, and no other: each is a filter of its own. Those that allow go first."""
+        """Deletes exactly these ACLs, and no other: each is a filter of its own. Those that allow go first. Raises
+        UsageError for an ACL with a value of a later Kafka, at which a broker would close the connection.
+        """
+        strange = next((acl for acl in acls if not is_known(acl)), None)
+        if strange is not None:
+            raise UsageError(f"{acl_text(strange)}: an ACL of a later Kafka, which this plog can't name to a broker")
 
         def delete(connection: ClientConnection, some: Sequence[Acl]) -> None:
             answer = connection.call(DELETE_ACLS, DeleteAclsRequest([DeleteAclsFilter(*acl) for acl in some]))

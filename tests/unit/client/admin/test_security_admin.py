@@ -122,6 +122,13 @@ def test_each_acl_is_deleted_by_a_filter_of_its_own_and_denials_last() -> None:
     ]  # fmt: skip
 
 
+def test_an_acl_of_a_later_kafka_is_not_named_to_a_broker() -> None:
+    broker = Broker()
+    with pytest.raises(UsageError):
+        admin_of(broker).delete_acls([acl(1), acl(2)._replace(operation=AclOperation.UNKNOWN)])
+    assert not broker.asked
+
+
 def test_a_broker_that_forwards_nothing_sends_to_the_controller() -> None:
     broker = Broker(code=ErrorCode.NOT_CONTROLLER)
     admin_of(broker).set_password(ScramCredential("u", "SCRAM-SHA-512", 4096), "x", allows_plaintext=False)
