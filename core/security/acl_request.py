@@ -29,7 +29,7 @@ from core.security.acl import (
     parse_host_range,
 )
 from core.security.acl_text import parse_operation
-from core.security.principal import Principal
+from core.security.principal import USER_TYPE, Principal
 
 _OP = AclOperation
 _PRODUCER = {
@@ -133,7 +133,7 @@ class AclRequest:
         for type_, name, operation in rights:
             _ensure_sound(type_, name or "", operation)
         parties = [
-            (str(Principal.parse(principal.strip())), _ensure_host(host), permission)
+            (_ensure_principal(principal.strip()), _ensure_host(host), permission)
             for principals, hosts, permission in (
                 (self.allow_principals, self.allow_hosts, AclPermissionType.ALLOW),
                 (self.deny_principals, self.deny_hosts, AclPermissionType.DENY),
@@ -216,7 +216,8 @@ class AclRequest:
         """Returns the operations on each resource; () for all, None for any name."""
         names = self.resources()
         if not (self.producer or self.consumer):
-            operations = tuple(dict.fromkeys(map(parse_operation, self.operations)))
+            words = (word for text in self.operations for word in text.split(","))
+            operations = tuple(dict.fromkeys(map(parse_operation, words)))
             return [(type_, name, operations) for type_, name in names or [(ResourceType.ANY, None)]]
         found: list[tuple[ResourceType, str | None, tuple[AclOperation, ...]]] = []
         for is_asked, operations_of in ((self.producer, _PRODUCER), (self.consumer, _CONSUMER)):
@@ -278,6 +279,14 @@ def ensure_has_operation(type_: ResourceType, operation: AclOperation) -> None:
     if operation not in OPERATIONS[type_]:
         names = ", ".join(one.name for one in OPERATIONS[type_])
         raise UsageError(f"a {type_.name} has no operation {operation.name}", hint=f"one of {names}")
+
+
+def _ensure_principal(text: str) -> str:
+    """Returns the principal. Raises UsageError for one that no client has because of the case of its type."""
+    principal = Principal.parse(text)
+    if principal.type != USER_TYPE and principal.type.lower() == USER_TYPE.lower():
+        raise UsageError(f"no client is {text!r}: case counts", hint=f"did you mean {USER_TYPE}:{principal.name}?")
+    return text
 
 
 def _ensure_host(host: str) -> str:

@@ -47,7 +47,7 @@ def test_each_goes_with_each() -> None:
         allow_principals=[ALICE, "User:*"],
         deny_principals=["User:eve"],
         allow_hosts=["10.0.0.1", "10.0.0.2"],
-        operations=["Read", "describe-configs"],
+        operations=["Read,describe-configs"],
         topics=["a", "b"],
     )
     assert len(found) == 2 * 2 * 2 * 2 + 1 * 2 * 2
@@ -108,6 +108,7 @@ def test_the_name_of_a_certificate_is_taken_as_it_is() -> None:
         ({"topics": ["t"], "producer": True, "deny_principals": [ALICE]}, "not with --deny-principal"),
         ({"topics": ["t"], "pattern": PatternChoice.match}, "match finds ACLs"),
         ({"topics": ["t"], "allow_principals": ["alice"]}, "'alice' is no principal"),
+        ({"topics": ["t"], "allow_principals": ["user:alice"]}, "no client is 'user:alice'"),
         ({"user_principals": ["alice"]}, "'alice' is no principal"),
     ],
 )  # fmt: skip
