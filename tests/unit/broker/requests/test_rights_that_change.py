@@ -112,6 +112,21 @@ def test_the_same_bytes_are_answered_by_the_rights_of_who_sends_them(broker: Ste
     assert end_offset(broker) == 3
 
 
+def test_each_produce_counts_once_and_a_refused_one_is_in_the_audit_log(
+    broker: SteeredNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Remembered or not; `plog.authorizer` has Kafka's line."""
+    authorizer = broker.authorizer
+    assert authorizer is not None
+    alice, bob = open_session(broker, ALICE), open_session(broker, BOB)
+    with caplog.at_level("INFO", "plog.authorizer"):
+        assert [write(broker, session) for session in (alice, alice, bob)] == [0, 0, 29]
+    assert (authorizer.allowed, authorizer.denied) == (2, 1)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "plog.authorizer"]
+    assert line.startswith("Principal = User:bob is Denied operation = WRITE from host = 127.0.0.1 on resource = ")
+    assert "Topic:LITERAL:t for request = Produce with resourceRefCount = 1" in line
+
+
 async def exchange(server: Any, host: str, *frames: tuple[Api[Any, Any], Any, int]) -> list[Any]:
     """The answers to requests that are sent at once, from an address of the machine's own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port, local_addr=(host, 0))
