@@ -80,7 +80,7 @@ def describe_configs(
         try:
             context.ensure(*_right(resource, AclOperation.DESCRIBE_CONFIGS))
             wanted = resource.configuration_keys
-            if wanted and UNEXPLAINED_OFFSETS in wanted:
+            if wanted and UNEXPLAINED_OFFSETS in wanted and resource.resource_type == ConfigResourceType.TOPIC:
                 yield from _look_for_missing(services, resource.resource_name)
             for described in find_config_resource(services, resource.resource_type, resource.resource_name).describe():
                 if wanted and described.name not in wanted:

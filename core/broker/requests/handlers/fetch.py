@@ -158,7 +158,8 @@ class FetchReader:
         """Asks for the right to read each topic of these partitions, once, when the request arrives. If a right goes
         while the fetch waits, that holds from the next request.
         """
-        topics = [(partitions[0].topic, len(partitions)) for partitions in names if partitions]
+        is_by_name = self._context.api_version < FIRST_VERSION_WITH_IDS
+        topics = [(some[0].topic, len(some)) for some in names if some and (some[0].topic or is_by_name)]
         may = self._context.may
         if self.is_for_replica:
             self._refused = frozenset() if may(CLUSTER_ACTION) else frozenset(topic for topic, _ in topics)

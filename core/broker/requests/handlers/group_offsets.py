@@ -195,7 +195,7 @@ def _fetch(
     except KafkaError as error:
         topics = _refused(request.topics or (), error.code) if version < _FIRST_VERSION_WITH_AN_ERROR else []
         return OffsetFetchResponseGroup(request.group_id, topics, error.code)
-    asked = _everything(services, offsets, by_id=by_id) if request.topics is None else request.topics
+    asked = _everything(services, offsets, context, by_id=by_id) if request.topics is None else request.topics
     topics = []
     for topic in asked:
         known = services.image.topics_by_id.get(topic.topic_id)
@@ -224,12 +224,12 @@ def _fetch(
 
 
 def _everything(
-    services: Services, offsets: Mapping[TopicPartition, CommittedOffset], *, by_id: bool
+    services: Services, offsets: Mapping[TopicPartition, CommittedOffset], context: RequestContext, *, by_id: bool
 ) -> list[OffsetFetchRequestTopics]:
     found = []
     for name, indexes in by_topic((partition, partition.partition) for partition in offsets).items():
         topic = services.image.topics.get(name)
-        if by_id:
+        if by_id and context.session.has(DESCRIBE_TOPIC, name):
             services.controller.ensure_informed(name)
         if topic is not None or not by_id:
             found.append(OffsetFetchRequestTopics(name, topic.topic_id if topic else ZERO_UUID, sorted(indexes)))

@@ -54,7 +54,7 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
         raise NotInformedError
     for wanted in request.topics or ():
         if wanted.topic_id == ZERO_UUID and wanted.name is not None:
-            services.controller.ensure_informed(wanted.name)
+            _ensure_informed(services, wanted.name, context)
     version = context.api_version
     found: Iterable[TopicImage | MetadataResponseTopic]
     if request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics):
@@ -88,6 +88,12 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
             cluster_operations(context) if request.include_cluster_authorized_operations else _NOT_REQUESTED
         ),
     )
+
+
+def _ensure_informed(services: Services, name: str, context: RequestContext) -> None:
+    """Raises NotInformedError for a topic that may exist, and that the client may describe."""
+    if not services.controller.is_informed and context.session.has(DESCRIBE_TOPIC, name):
+        services.controller.ensure_informed(name)
 
 
 def _find(
@@ -208,7 +214,7 @@ def describe_topic_partitions(
     if not asked:
         services.controller.ensure_informed()
     for name in asked:
-        services.controller.ensure_informed(name)
+        _ensure_informed(services, name, context)
     term = None if services.membership is None else services.membership.control.term
     in_office = None if term is None else term.context
     going = {} if term is None else {name: term.controller.deletions.find_left(name) for name in term.context.deleted}

@@ -247,14 +247,14 @@ def delete_topics(
 def _sort_out(
     services: Services, wanted: Sequence[DeleteTopicState], context: RequestContext
 ) -> tuple[list[DeletableTopicResult], list[DeletableTopicResult]]:
-    times = Counter(_topic_id(services, state) for state in wanted if _is_named_well(state))
+    times = Counter(_topic_id(services, state, context) for state in wanted if _is_named_well(state))
     responses: list[DeletableTopicResult] = []
     going: list[DeletableTopicResult] = []
     for state in {(state.name, state.topic_id): state for state in wanted}.values():
         result = DeletableTopicResult(state.name, state.topic_id)
         responses.append(result)
         try:
-            if times[_topic_id(services, state)] > 1:
+            if times[_topic_id(services, state, context)] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice; nothing of it was deleted")
             topic = _find_topic(services, state, context)
             result.name = topic.name
@@ -288,10 +288,13 @@ def _is_named_well(state: DeleteTopicState) -> bool:
     return (state.name is None) != (state.topic_id == ZERO_UUID)
 
 
-def _topic_id(services: Services, state: DeleteTopicState) -> bytes | str | None:
-    """Returns the id of the topic, or the name or id of the request if the topic does not exist."""
+def _topic_id(services: Services, state: DeleteTopicState, context: RequestContext) -> bytes | str | None:
+    """Returns the id of the topic, or the name or id of the request if the topic does not exist, or if the client may
+    not describe it: it does not learn of which topic an id is.
+    """
     topic = services.image.topics.get(state.name or "")
-    return topic.topic_id if topic is not None else state.name or state.topic_id
+    is_seen = topic is not None and context.session.has(DESCRIBE_TOPIC, topic.name)
+    return topic.topic_id if topic is not None and is_seen else state.name or state.topic_id
 
 
 def _find_topic(services: Services, state: DeleteTopicState, context: RequestContext) -> TopicImage:
