@@ -90,7 +90,7 @@ def add(
         raise UsageError("no principal is named", hint="--allow-principal User:alice, or --deny-principal")
     for warning in request.warnings():
         say(f"warning: {warning}")
-    _change(place, lambda there: Plan(wanted, [], there), output, dry_run=dry_run)
+    _change(place, lambda there: Plan(wanted, [], there), output, dry_run=dry_run, makes_directory=True)
 
 
 @command(app)
@@ -180,7 +180,7 @@ def import_(
     def plan(there: list[Acl]) -> Plan:
         return Plan(wanted, list(set(there) - set(wanted)) if remove_others else [], there)
 
-    _change(place, plan, output, dry_run=dry_run, yes=yes)
+    _change(place, plan, output, dry_run=dry_run, yes=yes, makes_directory=True)
 
 
 class Plan(NamedTuple):
@@ -192,17 +192,25 @@ class Plan(NamedTuple):
 
 
 def _change(
-    place: Place, plan: Callable[[list[Acl]], Plan], output: OutputFormat, *, dry_run: bool, yes: bool = False
+    place: Place,
+    plan: Callable[[list[Acl]], Plan],
+    output: OutputFormat,
+    *,
+    dry_run: bool,
+    yes: bool = False,
+    makes_directory: bool = False,
 ) -> None:
-    """Shows what `plan` finds to be done, and does exactly that; asks before it removes something."""
+    """Shows what `plan` finds to be done, and does exactly that; asks before it removes something. With
+    `makes_directory` a data directory that does not exist is one without ACLs, which the change creates.
+    """
     from core.client.admin.security_admin import SecurityAdmin
     from core.security.acl_text import COLUMNS, acl_row, in_order
 
     with ExitStack() as stack:
         if dry_run:
-            there, where = _read(place)
+            there, where = _read(place, makes_directory=makes_directory)
         else:
-            client = stack.enter_context(place.session().open_client())
+            client = stack.enter_context(place.session().open_client(makes_directory=makes_directory))
             admin, where = SecurityAdmin(client), client.place
             there = admin.describe_acls()
         found = plan(there)
@@ -230,8 +238,10 @@ def _count(acls: int) -> str:
     return f"{acls} ACL{'s' * (acls != 1)}"
 
 
-def _read(place: Place) -> tuple[list[Acl], str]:
-    """Returns all ACLs and, for messages, where they are; of a directory that nobody serves from its metadata log."""
+def _read(place: Place, *, makes_directory: bool = False) -> tuple[list[Acl], str]:
+    """Returns all ACLs and, for messages, where they are; of a directory that nobody serves from its metadata log. With
+    `makes_directory`, one that does not exist has none.
+    """
     from core.client.admin.security_admin import SecurityAdmin, read_stored_security
     from core.files.file_names import ensure_no_cluster
     from core.forensics.partition_reader import ensure_data_directory
@@ -239,6 +249,8 @@ def _read(place: Place) -> tuple[list[Acl], str]:
     session = place.session()
     if session.find_server() is None:
         ensure_no_cluster(session.directory)
+        if makes_directory and not session.directory.exists():
+            return [], f"in {session.directory}"
         ensure_data_directory(session.directory)
         return read_stored_security(session.directory)[0], f"in {session.directory}"
     with session.open_client(is_read_only=True) as client:

@@ -59,9 +59,9 @@ def list_(
         say(f"no user {where}")
 
 
-def _find(place: Place, names: list[str]) -> tuple[list[ScramCredential], str]:
+def _find(place: Place, names: list[str], *, makes_directory: bool = False) -> tuple[list[ScramCredential], str]:
     """Returns the credentials of these users, or of all, and where they are; of a directory that nobody serves from its
-    metadata log.
+    metadata log. With `makes_directory`, one that does not exist has none.
     """
     from core.client.admin.security_admin import SecurityAdmin, read_stored_security
     from core.files.file_names import ensure_no_cluster
@@ -70,6 +70,8 @@ def _find(place: Place, names: list[str]) -> tuple[list[ScramCredential], str]:
     session = place.session()
     if session.find_server() is None:
         ensure_no_cluster(session.directory)
+        if makes_directory and not session.directory.exists():
+            return [], f"in {session.directory}"
         ensure_data_directory(session.directory)
         _, stored = read_stored_security(session.directory)
         return [one for one in stored if not names or one.user in names], f"in {session.directory}"
@@ -126,12 +128,12 @@ def create(
     wanted = [ScramCredential(name, one.value, iterations) for one in dict.fromkeys(mechanisms or Mechanism)]
     text = ", ".join(one.mechanism for one in wanted)
     if dry_run:
-        found, where = _find(place, [name])
+        found, where = _find(place, [name], makes_directory=True)
         is_there = any(one.mechanism in (two.mechanism for two in wanted) for one in found)
         say(f"would {'replace the password of' if is_there else 'create'} user {name} {where}: {text}")
         return
     password = _read_password(name, password_file, from_stdin=password_stdin)
-    with place.session().open_client() as client:
+    with place.session().open_client(makes_directory=True) as client:
         admin = SecurityAdmin(client)
         there = {one.mechanism for one in admin.describe_users([name])} & {one.mechanism for one in wanted}
         if there and not yes:

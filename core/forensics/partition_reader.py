@@ -459,7 +459,7 @@ def ensure_data_directory(directory: Path) -> None:
         raise AccessError(
             f"there is no data directory {directory}",
             where=str(directory),
-            hint=f"{_HINT}; plog serve, topic create and produce make one",
+            hint=f"{_HINT}; plog serve, topic create, produce, acl add and user create make one",
         )
 
 

@@ -195,6 +195,21 @@ def test_wrong_words(arguments: list[str], code: int, message: str, prepared: Pa
     assert (done.returncode, message in done.stderr.decode()) == (code, True), done.stderr.decode()
 
 
+def test_the_first_acls_make_the_directory_and_a_dry_run_does_not(tmp_path: Path) -> None:
+    """The examples of docs/acls.md, typed where no broker has run yet."""
+    line = ["acl", "add", "--allow-principal", "User:alice", "--producer", "--topic", "orders"]
+    for change in (line, ["acl", "import", "-"]):
+        where = ["--data-dir", str(tmp_path / change[1])]
+        done = call_plog(*change, "--dry-run", *where, stdin=KAFKAS_LIST.encode())
+        assert (done.returncode, b"would be added" in done.stderr) == (0, True), done.stderr
+        assert list(tmp_path.glob(change[1])) == []
+        assert call_plog(*change, *where, stdin=KAFKAS_LIST.encode()).returncode == 0
+        assert len(exported(where)) == (3 if change is line else 1)
+    typo = ["--data-dir", str(tmp_path / "typo")]
+    assert call_plog("acl", "remove", "--principal", "User:alice", "--yes", *typo).returncode == 3
+    assert not (tmp_path / "typo").exists()
+
+
 def test_a_directory_without_a_metadata_log(tmp_path: Path) -> None:
     assert b"there is no data directory" in call_plog("acl", "list", "--data-dir", str(tmp_path / "none")).stderr
     done = call_plog("acl", "list", "--data-dir", str(tmp_path))

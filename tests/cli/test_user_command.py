@@ -23,7 +23,7 @@ def users(where: list[str], *names: str) -> list[tuple[str, str, int]]:
 
 
 def test_a_users_life(where: list[str], tmp_path: Path) -> None:
-    ok("topic", "create", "t", *where)
+    assert b"would create user alice" in call_plog("user", "create", "alice", "--dry-run", *where).stderr
     done = call_plog("user", "create", "alice", "--password-stdin", *where, stdin=b"secret\nother\n")
     assert b"created user alice " in done.stderr
     assert users(where) == [("alice", "SCRAM-SHA-256", 8192), ("alice", "SCRAM-SHA-512", 8192)]
