@@ -70,10 +70,10 @@ class UnenforcedSecurity:
 
     async def start(self, node_id: int) -> None:
         """Reads the settings, and watches for changes. Raises UsageError if the broker must not serve the cluster."""
-        self._node_id = node_id
         if self._config.authorizes():
             await self.acls.make_folders()
         await self.acls.start()
+        self._node_id = node_id  # not before all is known
         self.ensure_open()  # also for findings of `_look` before anybody subscribed
         self._said = self.summary
         if self.acls.has_folders and not self.acls.rules and not self._config.authorizes():

@@ -145,6 +145,15 @@ async def test_quotas_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert "the metadata hold 2 quotas now, and plog obeys none of them" in caplog.text
 
 
+async def test_what_is_there_at_the_start_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever starts the broker reports it, as a whole."""
+    zookeeper = FakeZooKeeper()
+    for name in "tu":
+        put(zookeeper, f"/kafka-acl/Topic/{name}", acls())
+    await Opened(zookeeper, HERE).start()
+    assert caplog.text == ""
+
+
 async def test_an_authorizer_that_left_its_folders_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     zookeeper = FakeZooKeeper()
     put(zookeeper, "/kafka-acl/Topic", b"")
