@@ -228,6 +228,8 @@ def _change(
         if not dry_run:
             admin.create_acls(new)
             admin.delete_acls(gone)
+            if admin.is_open:
+                say("warning: the broker has no authorizer, and obeys ACLs only after a restart (plog help acl)")
     would = "would be " if dry_run else ""
     done = [f"{len(acls)} {would}{verb}" for acls, verb in ((gone, "removed"), (new, "added")) if acls]
     done += [f"{len(kept)} there already"] if kept else []
@@ -346,8 +348,10 @@ def _read_all(place: Place, config: Path | None) -> tuple[list[Acl] | None, str,
         return acls, where, settings
     with session.open_client(is_read_only=True) as client:
         settings = ask_authorizer_settings(client).or_else(settings)
+        admin = SecurityAdmin(client)
         try:
-            return SecurityAdmin(client).describe_acls(), client.place, settings
+            acls = admin.describe_acls()
+            return None if admin.is_open else acls, client.place, settings
         except KafkaError as error:
             if error.code is not ErrorCode.SECURITY_DISABLED:
                 raise

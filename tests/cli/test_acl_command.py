@@ -169,6 +169,15 @@ def test_without_an_authorizer(shared_server: Any) -> None:
     assert "no authorizer is at work" in said
 
 
+def test_the_owner_learns_that_an_open_broker_obeys_no_acl(shared_server: Any) -> None:
+    owner = ["--data-dir", str(shared_server.data_dir)]
+    done = call_plog("acl", "add", "--deny-principal", "User:*", "--topic", "t", *owner)
+    assert b"warning: the broker has no authorizer, and obeys ACLs only after a restart" in done.stderr
+    code, _, said = explained("--principal", "User:a", "--operation", "Read", "--topic", "t", *owner)
+    assert (code, "no authorizer is at work" in said) == (0, True)
+    ok("acl", "remove", "--topic", "t", "--yes", *owner)
+
+
 @for_each(
     "arguments, code, message",
     [

@@ -74,12 +74,15 @@ class SecurityAdmin:
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
+        self.is_open = False
+        """Whether the broker that described the ACLs obeys none of them: the owner of its directory may see them."""
 
     def describe_acls(self) -> list[Acl]:
         """Returns all ACLs. Values that this client does not know are UNKNOWN."""
         any_ = DescribeAclsRequest(*AclFilter())
         answer = self._client.any_connection().call(DESCRIBE_ACLS, any_)
         ensure_success(answer.error_code, "ACLs", answer.error_message)
+        self.is_open = bool(answer.error_message)
         return [
             Acl(
                 resource_type=ResourceType(one.resource_type),

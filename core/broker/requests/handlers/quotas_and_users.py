@@ -221,7 +221,9 @@ def _find_refusal(session: Session) -> KafkaError | None:
 
 
 def describe_acls(services: Services, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    """DescribeAcls: the ACLs that match the filter, by resource."""
+    """DescribeAcls: the ACLs that match the filter, by resource. The owner of a directory that is served without an
+    authorizer learns from the message that nobody obeys them yet.
+    """
     wanted = _filter_of(request)
     if (refusal := _find_refusal(context.session)) is not None:
         return DescribeAclsResponse(0, refusal.code, refusal.message)
@@ -229,7 +231,9 @@ def describe_acls(services: Services, request: DescribeAclsRequest, context: Req
     for acl in filter(wanted.matches, services.security.acls()):
         resource = resources.setdefault(acl[:3], DescribeAclsResource(*acl[:3]))
         resource.acls.append(AclDescription(*acl[3:]))
-    return DescribeAclsResponse(error_message="", resources=list(resources.values()))
+    is_open = context.session.authorizer is None and context.session.listener
+    message = _NO_AUTHORIZER.message if is_open else ""
+    return DescribeAclsResponse(error_message=message, resources=list(resources.values()))
 
 
 def create_acls(
