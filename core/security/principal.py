@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from core.common.errors import UsageError
@@ -41,9 +42,13 @@ class Principal(NamedTuple):
 
 def parse_principals(text: str) -> list[Principal]:
     """Reads `User:alice;User:bob`, as Kafka reads `super.users`: a name may hold commas. Raises UsageError as
-    `Principal.parse`.
+    `Principal.parse`, and for `User:alice,User:bob`, which Kafka takes for one user whom no client can be.
     """
-    return [Principal.parse(part) for part in map(str.strip, text.split(";")) if part]
+    found = [Principal.parse(part) for part in map(str.strip, text.split(";")) if part]
+    for one in found:
+        if re.search(rf",\s*{USER_TYPE}:", one.name):
+            raise UsageError(f"{str(one)!r} is one principal", hint="a semicolon separates two, as User:alice;User:bob")
+    return found
 
 
 ANONYMOUS = Principal(USER_TYPE, "ANONYMOUS")

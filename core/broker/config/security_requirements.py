@@ -154,7 +154,9 @@ def ensure_asks_for_none(config: BrokerConfig, *, is_member: bool = False) -> No
     asked = {} if config.ignores_security else find_security_requirements(config, is_member=is_member)
     if asked:
         keys = ", ".join(f"{name} ({why})" for name, why in asked.items())
-        raise UsageError(
-            f"the configuration asks for security that plog does not have: {keys}",
-            hint="--insecure-ignore-security serves it without any: anybody who reaches the broker may do everything",
-        )
+        hint = "--insecure-ignore-security serves it without any: anybody who reaches the broker may do everything"
+        authorizer = BrokerConfig.authorizer_class_name.key.name
+        if authorizer in asked:
+            known = ZOOKEEPER_AUTHORIZERS[0] if is_member else STANDARD_AUTHORIZER
+            hint = f"ACLs are obeyed by {authorizer}={known}; {hint}"
+        raise UsageError(f"the configuration asks for security that plog does not have: {keys}", hint=hint)

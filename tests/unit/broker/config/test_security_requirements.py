@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.security_requirements import find_security_requirements
+from core.broker.config.security_requirements import ensure_asks_for_none, find_security_requirements
 from core.common.endpoint import Endpoint
 from core.common.errors import KafkaError, UsageError
 from core.common.properties_file import parse_properties
@@ -85,6 +85,7 @@ def test_what_asks_for_security(text: str, keys: list[str]) -> None:
         ("kafka.security.authorizer.AclAuthorizer", True),
         ("kafka.security.auth.SimpleAclAuthorizer", True),
         ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", False),
+        ("AclAuthorizer", False),
     ],
 )
 def test_a_member_has_the_authorizer_of_zookeeper(name: str, *, is_known: bool) -> None:
@@ -92,6 +93,13 @@ def test_a_member_has_the_authorizer_of_zookeeper(name: str, *, is_known: bool) 
     found = find_security_requirements(config, is_member=True)
     why = "a member of a ZooKeeper cluster has kafka.security.authorizer.AclAuthorizer alone"
     assert found == ({} if is_known else {"authorizer.class.name": why})
+    if not is_known:
+        with pytest.raises(UsageError) as refused:
+            ensure_asks_for_none(config, is_member=True)
+        hint = refused.value.hint or ""
+        assert hint.startswith(
+            "ACLs are obeyed by authorizer.class.name=kafka.security.authorizer.AclAuthorizer; --ins"
+        )
 
 
 @for_each(
@@ -109,6 +117,14 @@ def test_acls_in_another_zookeeper_are_not_obeyed(connect: str, authorizer: str,
 def test_super_users_without_a_type_are_refused(text: str) -> None:
     with pytest.raises(KafkaError, match=r"super\.users.*a type and a name are expected, as User:alice"):
         BrokerConfig.parse({"super.users": text})
+
+
+def test_super_users_with_a_comma_between_them_are_refused() -> None:
+    """Kafka has one super user then, of the name `alice, User:bob`, and nobody can use either."""
+    with pytest.raises(
+        KafkaError, match=r"super\.users: 'User:alice, User:bob' is one principal: a semicolon separates"
+    ):
+        BrokerConfig.parse({"super.users": "User:root;User:alice, User:bob"})
 
 
 def test_super_users_are_read_as_kafka_reads_them() -> None:
