@@ -70,6 +70,7 @@ _FIRST_VERSION_WITH_IDS = 13  # KIP-516
 
 _MOST_KNOWN = 1000
 _MOST_LENGTHS = 16
+_LONGEST_CLIENT_ID = 255  # it may have 32 KB, and each session has a memory of its own
 _START_END = 4
 """After API key and version, before the correlation id."""
 
@@ -187,6 +188,7 @@ class ProduceFastPath:
             or request.acks not in (-1, 1)
             or len(topics) != 1
             or self._services.node.is_read_only
+            or len(header.client_id or "") > _LONGEST_CLIENT_ID
         ):
             return
         (topic_data,) = topics

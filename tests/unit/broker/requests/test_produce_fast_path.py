@@ -289,6 +289,15 @@ def test_more_kinds_than_are_kept(sides: tuple[Side, Side], monkeypatch: pytest.
     assert sides[0].taken == 3, "the last three"
 
 
+def test_a_long_client_id_is_not_kept(sides: tuple[Side, Side]) -> None:
+    """A client may choose another one for each request, and each of its addresses has a session."""
+    for number in range(2):
+        hold_beside(sides, usual_frame(number, client_id="x" * 32_767))
+    side = sides[0]
+    assert side.taken == 0
+    assert not side.broker.dispatcher._local.produce_memory._known
+
+
 def test_a_broker_that_only_reads_remembers_nothing(sides: tuple[Side, Side]) -> None:
     side, _ = sides
     hold_beside(sides, usual_frame(0))
