@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from time import monotonic  # noqa: TID251  how many lines a second has
+from weakref import WeakSet
 
 from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.metadata_delta import MetadataDelta
@@ -23,8 +24,19 @@ _MOST_REMEMBERED = 20_000
 _LONGEST_REMEMBERED = 255
 """The most decisions of an asker that are remembered, and the longest name: a client chooses both."""
 
+_MOST_REMEMBERED_OF_ALL = 200_000
+"""The most decisions of all askers, some 80 MB: a client may come from many hosts."""
+
 _MOST_LINES_A_SECOND = 5000
 """The most lines of the audit log: one request can name millions of topics."""
+
+_MOST_LINES_OF_ONE = 500
+"""The most of them for one asker, whose lines must not take the place of others', nor of the loop's other work: a line
+takes some 40 microseconds.
+"""
+
+_LONGEST_SHOWN = 1000
+"""The most characters of a name in the audit log: that of a group may have 32 KB, and escaped four times as much."""
 
 
 class Asker:
@@ -35,6 +47,8 @@ class Asker:
         self.client_host = client_host
         self.generation = -1
         self.decisions: dict[tuple[Right, str | None], Decision] = {}
+        self.second = self.lines = 0
+        """The lines of the audit log in that second."""
 
 
 class Authorizer:
@@ -46,7 +60,9 @@ class Authorizer:
         """The requests for a resource that were allowed, since the start."""
         self.denied = 0
         """Those that were denied."""
-        self._second = self._lines = 0
+        self._second = self._lines = self._left_out = 0
+        self._remembered = 0
+        self._remembering: WeakSet[Asker] = WeakSet()
 
     @property
     def says_all(self) -> bool:
@@ -71,15 +87,23 @@ class Authorizer:
             self._say(asker, right, f"LITERAL:{name}", decision, request=request, count=count)
         return decision.is_allowed
 
-    def _has_room(self) -> bool:
-        """Returns whether the audit log takes one more line in this second; tells afterwards how many are missing."""
+    def _has_room(self, asker: Asker) -> bool:
+        """Returns whether the audit log takes one more line of the asker in this second; tells afterwards how many are
+        missing.
+        """
         second = int(monotonic())
         if second != self._second:
-            if self._lines > _MOST_LINES_A_SECOND:
-                _log.warning("%d decisions of one second are left out here", self._lines - _MOST_LINES_A_SECOND)
-            self._second, self._lines = second, 0
+            if self._left_out:
+                _log.warning("%d decisions of one second are left out here", self._left_out)
+            self._second, self._lines, self._left_out = second, 0, 0
+        if second != asker.second:
+            asker.second, asker.lines = second, 0
+        if asker.lines >= _MOST_LINES_OF_ONE or self._lines >= _MOST_LINES_A_SECOND:
+            self._left_out += 1
+            return False
         self._lines += 1
-        return self._lines <= _MOST_LINES_A_SECOND
+        asker.lines += 1
+        return True
 
     def authorize_somewhere(self, asker: Asker, right: Right, request: str) -> bool:
         """Returns whether the asker has the right on any resource of the type (authorizeByResourceType of Kafka). The
@@ -117,12 +141,24 @@ class Authorizer:
             else:
                 known = self.rules.decide(*question, name)
             if len(name or "") <= _LONGEST_REMEMBERED:
+                self._make_room(asker)
                 asker.decisions[right, name] = known
         return known
 
+    def _make_room(self, asker: Asker) -> None:
+        """Makes everybody forget if there are too many decisions; those of sessions that are gone count until then."""
+        if self._remembered >= _MOST_REMEMBERED_OF_ALL:
+            for one in self._remembering:
+                one.decisions.clear()
+            self._remembering.clear()
+            self._remembered = 0
+        if not asker.decisions:
+            self._remembering.add(asker)
+        self._remembered += 1
+
     def _say(self, asker: Asker, right: Right, resource: str, decision: Decision, *, request: str, count: int) -> None:
         level = logging.DEBUG if decision.is_allowed else logging.INFO
-        if not (_log.isEnabledFor(level) and self._has_room()):
+        if not (_log.isEnabledFor(level) and self._has_room(asker)):
             return
         line = self.rules.AUDIT_LINE.format(
             principal=_printable(str(asker.principal)),
@@ -176,7 +212,9 @@ def _is_known(acl: Acl) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Escapes what would break the line: a client may choose the text."""
+    """Escapes what would break the line, and cuts what would fill the log: a client may choose the text."""
+    if len(text) > _LONGEST_SHOWN:
+        text = f"{text[:_LONGEST_SHOWN]}.. ({len(text)} characters)"
     return text if text.isprintable() else ascii(text)[1:-1]
 
 

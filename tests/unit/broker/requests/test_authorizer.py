@@ -171,6 +171,18 @@ def test_what_is_decided_is_remembered_up_to_a_bound(tmp_path: Path) -> None:
     assert session.has(DESCRIBE_TOPIC, "t")
 
 
+def test_what_is_remembered_for_all_clients_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client may have a session for each of its addresses, of which IPv6 gives it as many as it likes."""
+    monkeypatch.setattr(authorizer, "_MOST_REMEMBERED_OF_ALL", 100)
+    broker = open_secured_broker(tmp_path, ALICE_READS)
+    sessions = [open_session(broker, "User:alice", f"10.0.0.{number}") for number in range(50)]
+    for session in sessions:
+        for name in ("t", "u", "v"):
+            assert [session.has(DESCRIBE_TOPIC, name) for _ in range(2)] == [name == "t"] * 2
+        assert sum(len(one.decisions) for one in sessions) <= 100
+    assert sum(len(one.decisions) for one in sessions) > 3
+
+
 def test_the_audit_log_has_a_bound_a_second_and_says_what_is_missing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,13 +191,15 @@ def test_the_audit_log_has_a_bound_a_second_and_says_what_is_missing(
     broker = open_secured_broker(tmp_path)
     session = open_session(broker, "User:alice")
     with caplog.at_level("INFO", "plog.authorizer"):
-        for _ in range(6000):
+        for number in range(1500):
             session.may(DESCRIBE_TOPIC, "a\nb", "Metadata")
-        assert len(caplog.records) == 5000
+            if not number % 3:  # the lines of others have their room
+                open_session(broker, f"User:{number}").may(DESCRIBE_TOPIC, "t", "Metadata")
+        assert len(caplog.records) == 1000
         now[0] += 1
         session.may(DESCRIBE_TOPIC, "t", "Metadata")
     assert broker.authorizer is not None
-    assert broker.authorizer.denied == 6001
+    assert broker.authorizer.denied == 2001
     texts = [record.getMessage() for record in caplog.records]
     assert texts[-2] == "1000 decisions of one second are left out here"
     assert texts[-1] == (
@@ -228,6 +242,15 @@ def test_audit_lines_are_kafkas(kafkas: str, caplog: pytest.LogCaptureFixture) -
             assert "".join(caplog.messages) == line
             compared += bool(line)
     assert compared > 200
+
+
+def test_a_long_name_is_cut_in_an_audit_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "plog.authorizer")
+    asker, right = Asker(Principal("User", "a"), "10.0.0.1"), Right.of(AclOperation.READ, ResourceType.GROUP)
+    Authorizer(AclRules()).authorize(asker, right, "\0" * 32_767, "Heartbeat")
+    (line,) = caplog.messages
+    assert len(line) < 5000
+    assert "(32775 characters)" in line
 
 
 def test_no_name_breaks_an_audit_line(caplog: pytest.LogCaptureFixture) -> None:
