@@ -281,6 +281,7 @@ def explain(
     Example:
       plog acl explain --principal User:alice --operation Read --topic flights
     """
+    from core.security.acl import ANY_HOST, parse_address
     from core.security.acl_explanation import DECIDES, Question, find_reasons, find_ways_out
     from core.security.acl_rules import AclRules, ZooKeeperAclRules
     from core.security.acl_text import COLUMNS, acl_row, in_order, parse_operation
@@ -289,7 +290,11 @@ def explain(
     if len(request.resources()) != 1:
         raise UsageError("expected one resource", hint="for example --topic flights, --group etl or --cluster")
     ((type_, name),) = request.resources()
-    question = Question(Principal.parse(principal), host, parse_operation(operation), type_, name or "")
+    if not name:
+        raise UsageError(f"an empty name of a {type_.name}", hint="is a variable unset?")
+    if host != ANY_HOST and parse_address(host) is None:
+        raise UsageError(f"host {host!r} is no IP address", hint="the address of the client, or * for any")
+    question = Question(Principal.parse(principal), host, parse_operation(operation), type_, name)
     ensure_has_operation(type_, question.operation)
     acls, where, settings = _read_all(place, config)
     if acls is None:
@@ -334,14 +339,9 @@ def _read_all(place: Place, config: Path | None) -> tuple[list[Acl] | None, str,
     broker, and of its server.properties if it is named.
     """
     from core.client.admin.security_admin import AuthorizerSettings, SecurityAdmin, ask_authorizer_settings
-    from core.common.properties_file import parse_properties
+    from core.common.properties_file import read_properties
 
-    settings = AuthorizerSettings()
-    if config is not None:
-        try:
-            settings = AuthorizerSettings.parse(parse_properties(config.read_text()))
-        except OSError as error:
-            raise AccessError(f"could not read {config}: {error.strerror}", where=str(config)) from error
+    settings = AuthorizerSettings() if config is None else AuthorizerSettings.parse(read_properties(config))
     session = place.session()
     if session.find_server() is None:
         acls, where = _read(place)

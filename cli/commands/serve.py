@@ -24,7 +24,7 @@ from core.common.command_option import Option
 from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
-from core.common.properties_file import parse_properties
+from core.common.properties_file import read_properties
 
 if TYPE_CHECKING:
     from cli.first_topics import FirstTopics
@@ -244,12 +244,7 @@ def _broker_config(
 
     properties = dict(EPHEMERAL_SETTINGS) if is_ephemeral else {}
     if config is not None:
-        try:
-            properties |= parse_properties(config.read_text())
-        except OSError as error:
-            raise AccessError(
-                f"could not read {config}: {(error.strerror or '').lower()}", where=str(config)
-            ) from error
+        properties |= read_properties(config)
     properties |= parse_settings(settings)
     if listeners:
         known = properties.get("listener.security.protocol.map", DEFAULT_PROTOCOL_MAP)

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+
+from core.common.errors import AccessError, UsageError
 
 _SPACE = " \t\f"
 _LINE = re.compile(r"((?:\\.|[^ \t\f:=\\])*)[ \t\f]*[:=]?[ \t\f]*(.*)", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Reads a file of settings in UTF-8, also with a mark at its beginning, or else in Latin-1 as Java does. Raises
+    AccessError if it can't be read, UsageError if it is no text.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise AccessError(f"could not read {path}: {(error.strerror or '').lower()}", where=str(path)) from error
+    if b"\0" in data:
+        raise UsageError(f"{path} is no file of settings: it is no text")
+    try:
+        return parse_properties(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return parse_properties(data.decode("latin-1"))
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -196,6 +196,13 @@ def test_the_owner_learns_that_an_open_broker_obeys_no_acl(shared_server: Any) -
         (["acl", "explain", "--principal", "User:a", "--operation", "All", "--topic", "t"], 2, "no operation ALL"),
         (["acl", "explain", "--principal", "User:a", "--operation", "Read", "--topic", "t", "--config", "/nowhere"], 3,
          "could not read /nowhere"),
+        (["acl", "explain", "--principal", "User:a", "--operation", "Read", "--cluster", "--config", "/proc/self/auxv"],
+         2, "is no file of settings"),
+        (["acl", "explain", "--principal", "User:a", "--operation", "Read", "--topic", ""], 2, "an empty name"),
+        (["acl", "explain", "--principal", "User:a", "--operation", "Read", "--topic", "t", "--host", "localhost"], 2,
+         "host 'localhost' is no IP address"),
+        (["acl", "explain", "--principal", "User:a", "--operation", "Read", "--topic", "t", "--host", "10.0.0.0/8"], 2,
+         "host '10.0.0.0/8' is no IP address"),
     ],
 )  # fmt: skip
 def test_wrong_words(arguments: list[str], code: int, message: str, prepared: Path) -> None:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from core.common.properties_file import parse_properties
+from pathlib import Path
+
+import pytest
+
+from core.common.errors import AccessError, UsageError
+from core.common.properties_file import parse_properties, read_properties
 
 TEXT = r"""
 # a comment
@@ -41,3 +46,16 @@ def test_a_comment_ends_with_its_line() -> None:
     """Whatever it ends with: the next line is not of it (java.util.Properties.load)."""
     assert parse_properties("# log in C:\\\nsecurity.protocol=SSL\n") == {"security.protocol": "SSL"}
     assert parse_properties("a=b\\\\\nc=d\\\n# no comment\n") == {"a": "b\\", "c": "d# no comment"}
+
+
+def test_a_file_is_read_in_utf8_or_as_java_does(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_bytes(b"\xef\xbb\xbfsuper.users=User:zo\xc3\xab\n")
+    assert read_properties(path) == {"super.users": "User:zoë"}
+    path.write_bytes(b"# gr\xfc\xdfe\nsuper.users=User:zo\xeb\n")
+    assert read_properties(path) == {"super.users": "User:zoë"}
+    path.write_bytes(b"a\0b")
+    with pytest.raises(UsageError, match="is no file of settings"):
+        read_properties(path)
+    with pytest.raises(AccessError, match=r"could not read .*: is a directory"):
+        read_properties(tmp_path)
