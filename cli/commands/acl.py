@@ -170,12 +170,16 @@ def import_(
     from core.security.acl_text import read_acls
 
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        text = (sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()).decode("utf-8-sig")
     except OSError as error:
         raise AccessError(f"could not read {file}: {error.strerror}", where=str(file)) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is no UTF-8: {error.reason} at byte {error.start}") from error
     wanted = read_acls(text, str(file))
+    if remove_others and not text.strip():
+        raise UsageError(
+            f"{file} is empty: --remove-others would remove all ACLs", hint="a line with # alone says that it is meant"
+        )
 
     def plan(there: list[Acl]) -> Plan:
         return Plan(wanted, list(set(there) - set(wanted)) if remove_others else [], there)

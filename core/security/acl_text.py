@@ -96,7 +96,7 @@ def read_acls(text: str, name: str) -> list[Acl]:
         except json.JSONDecodeError as error:
             raise UsageError(f"{name}:{error.lineno}: no JSON: {error.msg}") from error
     found, resource = [], None
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # a name may hold other ends of lines that Unicode has
         where = f"{name}:{number}"
         if not line.strip() or line.lstrip().startswith("#"):
             continue

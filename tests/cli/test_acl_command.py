@@ -111,6 +111,17 @@ def test_an_export_is_an_import(where: list[str], tmp_path: Path) -> None:
     assert [json.loads(one)["principal"] for one in exported(where)] == ["User:CN=alice,OU=a b"]
 
 
+def test_a_file_of_another_editor_and_an_empty_one(where: list[str]) -> None:
+    lines = exported(where)
+    ok("acl", "import", "-", *where, stdin=b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    for mark in (b"", b"\xef\xbb\xbf\r\n"):
+        done = call_plog("acl", "import", "-", "--remove-others", "--yes", *where, stdin=mark)
+        assert (done.returncode, b"is empty: --remove-others would remove all ACLs" in done.stderr) == (2, True)
+    assert exported(where) == lines
+    ok("acl", "import", "-", "--remove-others", "--yes", *where, stdin=b"# nobody")
+    assert exported(where) == []
+
+
 def explained(*arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     done = call_plog("acl", "explain", *arguments, "--output", "json")
     return done.returncode, json.loads(done.stdout or "[]"), done.stderr.decode()

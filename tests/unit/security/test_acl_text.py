@@ -69,10 +69,16 @@ def test_lines_come_in_one_order_each_once() -> None:
         "\n".join(["# comment", "", *write_acls([ODD, PLAIN])]),
         json.dumps([json.loads(line) for line in write_acls([ODD, PLAIN])], indent=2),
         BY_KAFKA,
+        BY_KAFKA.replace("\n", "\r\n"),
     ],
 )
 def test_what_is_read(text: str) -> None:
     assert set(read_acls(text, "f")) == {ODD, PLAIN}
+
+
+def test_a_name_may_hold_what_other_programs_take_for_the_end_of_a_line() -> None:
+    odd = [ODD._replace(resource_name=f"a{end}b", principal=f"User:{end}") for end in "\r\n\x0b\x85\u2028\u2029"]
+    assert set(read_acls("\n".join(write_acls(odd)), "f")) == set(odd)
 
 
 LINE = next(write_acls([PLAIN]))
