@@ -122,6 +122,17 @@ def test_a_file_of_another_editor_and_an_empty_one(where: list[str]) -> None:
     assert exported(where) == []
 
 
+def test_a_refused_denial_lets_nobody_in(where: list[str]) -> None:
+    """Of one request, a broker keeps what is sound."""
+    before = exported(where)
+    allowing = json.loads(before[0])
+    denying = {**allowing, "permission_type": "DENY", "host": "10.0.0.0/99"}
+    text = f"{json.dumps({**allowing, 'principal': 'User:*'})}\n{json.dumps(denying)}"
+    done = call_plog("acl", "import", "-", *where, stdin=text.encode())
+    assert (done.returncode, b"Invalid CIDR notation" in done.stderr) == (1, True)
+    assert exported(where) == before
+
+
 def explained(*arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     done = call_plog("acl", "explain", *arguments, "--output", "json")
     return done.returncode, json.loads(done.stdout or "[]"), done.stderr.decode()

@@ -98,8 +98,8 @@ class SecurityAdmin:
         ]
 
     def create_acls(self, acls: Sequence[Acl]) -> None:
-        """Adds the ACLs; one that is there already is left as it is. Those that deny come first, so that no moment
-        allows more than the whole does.
+        """Adds the ACLs; one that is there already is left as it is. Those that deny come first, in requests of their
+        own, so that no moment, and no refusal, allows more than the whole does.
         """
 
         def create(connection: ClientConnection, some: Sequence[Acl]) -> None:
@@ -107,7 +107,7 @@ class SecurityAdmin:
             for acl, result in zip(some, answer.results, strict=True):
                 _ensure_done(result.error_code, acl, result.error_message)
 
-        self._in_pieces(create, sorted(acls, key=lambda acl: acl.permission_type))
+        self._in_pieces(create, acls, (AclPermissionType.DENY, AclPermissionType.ALLOW))
         self._wait_until(lambda: not acls or set(acls) <= set(self.describe_acls()))
 
     def delete_acls(self, acls: Sequence[Acl]) -> None:
@@ -125,12 +125,19 @@ class SecurityAdmin:
                 for one in result.matching_acls:
                     _ensure_done(one.error_code, acl, one.error_message)
 
-        self._in_pieces(delete, sorted(acls, key=lambda acl: -acl.permission_type))
+        self._in_pieces(delete, acls, (AclPermissionType.ALLOW, AclPermissionType.DENY))
         self._wait_until(lambda: not acls or not set(acls) & set(self.describe_acls()))
 
-    def _in_pieces(self, change: Callable[[ClientConnection, Sequence[Acl]], None], acls: Sequence[Acl]) -> None:
-        for start in range(0, len(acls), _AT_ONCE):
-            at_controller(self._client, lambda connection: change(connection, acls[start : start + _AT_ONCE]))  # noqa: B023
+    def _in_pieces(
+        self,
+        change: Callable[[ClientConnection, Sequence[Acl]], None],
+        acls: Sequence[Acl],
+        order: Sequence[AclPermissionType],
+    ) -> None:
+        for permission_type in order:
+            some = [acl for acl in acls if acl.permission_type is permission_type]
+            for start in range(0, len(some), _AT_ONCE):
+                at_controller(self._client, lambda connection: change(connection, some[start : start + _AT_ONCE]))  # noqa: B023
 
     def describe_users(self, names: Sequence[str] = ()) -> list[ScramCredential]:
         """Returns the credentials of those users, or of all; a user without any is left out."""
