@@ -51,7 +51,6 @@ from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.produce import PRODUCE
 
 AnyApi = Api[Any, Any]
-Handler = Callable[[Services, Any, RequestContext], Any]
 
 MAX_SMALL_REQUEST_BYTES = 16 * 1024 * 1024
 """The largest request of any API but Produce: its objects take several times its bytes."""
@@ -97,7 +96,7 @@ class RequestDispatcher:
         self.metrics: RequestMetrics | None = None
         """Counts requests, if set."""
         self._local = Session()
-        self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
+        self._routes: dict[tuple[int, int], tuple[ServedApi[Any, Any], Endpoint[Any, Any]]] = {}
 
     def handle(self, frame: memoryview, session: Session | None = None) -> Answer:
         """Answers one request of a session, a frame without its size; without a session, of whoever owns the data
@@ -146,37 +145,34 @@ class RequestDispatcher:
             return _endpoint(API_VERSIONS, 0).encode_response(correlation_id, refusal)
         if len(frame) > MAX_SMALL_REQUEST_BYTES and key != PRODUCE.key:
             raise MalformedMessageError(f"request of {len(frame)} bytes to API {key}")
-        handler, endpoint = route
+        served, endpoint = route
         header, request = endpoint.decode_request(frame)
-        context = RequestContext(version, header.client_id, session, _SERVED[key].api.name)
+        context = RequestContext(version, header.client_id, session, served.api.name)
         encode: Callable[[Any], list[Piece]] = partial(_encode_if_any, endpoint, correlation_id)
         if memory is not None:
             memory.learn(frame, header, request, endpoint, session)
-        if not self._services.controller.is_informed and not _SERVED[key].is_between_brokers:
+        if not self._services.controller.is_informed and not served.is_between_brokers:
             encode = partial(_encode_if_sure, encode)
         if is_observed:
-            encode = partial(self._observe, encode, _SERVED[key].api, context, correlation_id, request, perf_counter())
-        refused = _SERVED[key].find_refusal(request, context)
+            encode = partial(self._observe, encode, served.api, context, correlation_id, request, perf_counter())
+        refused = None if session.authorizer is None else served.find_refusal(request, context)
         if refused is not None:
             response = refused
         elif self._services.log_manager.unloaded:
             response = self._services.late_loads.answer(
-                key,
-                request,
-                partial(self._call, key, handler, request, context),
-                partial(_SERVED[key].may_touch, session),
+                key, request, partial(self._call, served, request, context), partial(served.may_touch, session)
             )
         else:
-            response = self._call(key, handler, request, context)
+            response = self._call(served, request, context)
         if isinstance(response, Pending):
             return response.map(encode)
         return encode(response) or None
 
-    def _call(self, key: int, handler: Handler, request: Any, context: RequestContext) -> Any:
+    def _call(self, served: ServedApi[Any, Any], request: Any, context: RequestContext) -> Any:
         """Returns the handler's answer, or a Pending with it. If the handler is a task, drives it."""
-        response = handler(self._services, request, context)
+        response = served.handle(self._services, request, context)
         if isinstance(response, GeneratorType):
-            return self._services.stepped_answers.answer(response, is_owed=_SERVED[key].is_owed)
+            return self._services.stepped_answers.answer(response, is_owed=served.is_owed)
         return response
 
     def _observe(
@@ -219,7 +215,7 @@ class RequestDispatcher:
 
         return answer.map(log) if isinstance(answer, Pending) else log(answer)
 
-    def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
+    def _find_route(self, key: int, version: int) -> tuple[ServedApi[Any, Any], Endpoint[Any, Any]] | None:
         """Returns None for an unknown version of ApiVersions. Raises MalformedMessageError if it is not served."""
         served = _SERVED.get(key)
         finalized = self._services.finalized_of_cluster
@@ -233,7 +229,7 @@ class RequestDispatcher:
             raise MalformedMessageError(
                 f"{api.name} version {version} is not served, only {versions.first} to {versions.last}"
             )
-        route = self._routes[key, version] = served.handle, _endpoint(api, version)
+        route = self._routes[key, version] = served, _endpoint(api, version)
         return route
 
 

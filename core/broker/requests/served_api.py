@@ -94,7 +94,7 @@ class ServedApi(Generic[Req, Res]):
     def find_refusal(self, request: Req, context: RequestContext) -> Res | None:
         """Returns the answer to a request that lacks what it needs as a whole, or None."""
         needs = self.needs
-        if not needs.is_whole or context.session.authorizer is None:
+        if not needs.is_whole:
             return None
         name = needs.name_of(request)
         if any(context.may(right, name) for right in needs.rights):

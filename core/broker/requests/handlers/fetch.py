@@ -23,7 +23,7 @@ more: then all are counted again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 
 from core.broker.config.broker_settings import RACK_AWARE_SELECTOR
@@ -116,7 +116,7 @@ class FetchReader:
         self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
         self.is_for_replica = is_for_replica = self._replica_id >= 0
         """False also for -2, a debugging consumer: only replicas read above the high watermark."""
-        self._refused: frozenset[str] = frozenset()
+        self._refused: Set[str] = frozenset()
         self._right_listener: str | None = None
         config = services.config
         if is_for_replica and services.membership is not None and context.listener:
@@ -158,13 +158,17 @@ class FetchReader:
         """Asks for the right to read each topic of these partitions, once, when the request arrives. If a right goes
         while the fetch waits, that holds from the next request.
         """
-        is_by_name = self._context.api_version < FIRST_VERSION_WITH_IDS
-        topics = [(some[0].topic, len(some)) for some in names if some and (some[0].topic or is_by_name)]
-        may = self._context.may
-        if self.is_for_replica:
-            self._refused = frozenset() if may(CLUSTER_ACTION) else frozenset(topic for topic, _ in topics)
-        else:
-            self._refused = frozenset(topic for topic, count in topics if not may(READ_TOPIC, topic, count=count))
+        context, is_for_replica = self._context, self.is_for_replica
+        if is_for_replica and context.may(CLUSTER_ACTION):
+            return
+        is_by_name = context.api_version < FIRST_VERSION_WITH_IDS
+        refused = set()
+        for some in names:
+            topic = some[0].topic if some else ""
+            is_known = some and (topic or is_by_name)
+            if is_known and (is_for_replica or not context.may(READ_TOPIC, topic, count=len(some))):
+                refused.add(topic)
+        self._refused = refused
 
     def _read(self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
         self._ensure_may_read(partition, wanted)
