@@ -140,7 +140,7 @@ class FetchSessionCache:
         the client starts a new session.
         """
         if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
-            if self._is_of(request.session_id, principal):
+            if request.session_id and self._is_of(request.session_id, principal):
                 self._remove(request.session_id)
             is_new = request.session_epoch == _INITIAL_EPOCH
             return self._create(request, principal, uses_topic_ids=uses_topic_ids) if is_new else None
