@@ -44,6 +44,9 @@ EARLIEST_PENDING_UPLOAD = -6
 # KIP-734, KIP-405, KIP-1005, KIP-1023
 _FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5  # KIP-207
+_MOST_AT_ONCE = 50
+"""Topics of one step, if nothing of them is read."""
+
 _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
 
@@ -51,7 +54,9 @@ _DEBUGGING_CONSUMER = -2
 def list_offsets(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Task[ListOffsetsResponse]:
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
-    for topic in request.topics:
+    for number, topic in enumerate(request.topics, 1):
+        if not number % _MOST_AT_ONCE:
+            yield Yield.GIVE_WAY
         partitions = []
         is_allowed = context.may(DESCRIBE_TOPIC, topic.name)
         for wanted in topic.partitions:

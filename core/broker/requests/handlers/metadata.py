@@ -52,16 +52,16 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
     """Raises NotInformedError."""
     if services.membership is not None and not services.image.brokers:
         raise NotInformedError
-    for wanted in request.topics or ():
-        if wanted.topic_id == ZERO_UUID and wanted.name is not None:
-            _ensure_informed(services, wanted.name, context)
+    named = (wanted.name for wanted in request.topics or () if wanted.topic_id == ZERO_UUID)
+    _ensure_informed(services, filter(None, named), context)
     version = context.api_version
-    found: Iterable[TopicImage | MetadataResponseTopic]
+    found: Iterable[TopicImage | MetadataResponseTopic | None]
     if request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics):
         services.controller.ensure_informed()
-        found = [
-            topic for topic in services.image.topics.values() if context.may(DESCRIBE_TOPIC, topic.name, is_asked=False)
-        ]
+        found = (
+            topic if context.may(DESCRIBE_TOPIC, topic.name, is_asked=False) else None
+            for topic in services.image.topics.values()
+        )
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
         found = (_find(services, wanted, request, context) for wanted in once.values())
@@ -75,7 +75,7 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
                 topics[-1].partitions.append(partition)
                 if not next(described) % _MOST_AT_ONCE:
                     yield Yield.GIVE_WAY
-        else:
+        elif topic is not None:
             topics.append(topic)
         if not next(described) % _MOST_AT_ONCE:
             yield Yield.GIVE_WAY
@@ -90,10 +90,13 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
     )
 
 
-def _ensure_informed(services: Services, name: str, context: RequestContext) -> None:
+def _ensure_informed(services: Services, names: Iterable[str], context: RequestContext) -> None:
     """Raises NotInformedError for a topic that may exist, and that the client may describe."""
-    if not services.controller.is_informed and context.session.has(DESCRIBE_TOPIC, name):
-        services.controller.ensure_informed(name)
+    if services.controller.is_informed:
+        return
+    for name in names:
+        if context.session.has(DESCRIBE_TOPIC, name):
+            services.controller.ensure_informed(name)
 
 
 def _find(
@@ -198,7 +201,7 @@ _MOST_PARTITIONS = 2000
 
 def describe_topic_partitions(
     services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> DescribeTopicPartitionsResponse:
+) -> Task[DescribeTopicPartitionsResponse]:
     """DescribeTopicPartitions: topics in the order of their names, a limited number of partitions at a time.
 
     The controller of a ZooKeeper-mode cluster reports what an election waits for (`ControllerContext.holders`): the
@@ -213,27 +216,27 @@ def describe_topic_partitions(
     asked = sorted({topic.name for topic in request.topics})
     if not asked:
         services.controller.ensure_informed()
-    for name in asked:
-        _ensure_informed(services, name, context)
+    _ensure_informed(services, asked, context)
     term = None if services.membership is None else services.membership.control.term
     in_office = None if term is None else term.context
     going = {} if term is None else {name: term.controller.deletions.find_left(name) for name in term.context.deleted}
-    is_named = bool(asked)
-    names = asked or sorted(services.image.topics.keys() | going.keys())
-    refused = {name for name in names if not context.may(DESCRIBE_TOPIC, name, is_asked=is_named)}
-    if not is_named:
-        names = [name for name in names if name not in refused]
+    image = services.image
+    names = asked or sorted(image.topics.keys() | going.keys())
     first = request.cursor or Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
         return _refused_page(asked)
     known = MetadataBrokers(services, context)
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
+    described = count(1)
     for name in (name for name in names if name >= first.topic_name):
-        if name in refused:
-            topics.append(DescribeTopicPartitionsResponseTopic(DESCRIBE_TOPIC.refusal, name))
+        if not next(described) % _MOST_AT_ONCE:
+            yield Yield.GIVE_WAY
+        if not context.may(DESCRIBE_TOPIC, name, is_asked=bool(asked)):
+            if asked:
+                topics.append(DescribeTopicPartitionsResponseTopic(DESCRIBE_TOPIC.refusal, name))
             continue
-        topic = services.image.topics.get(name)
+        topic = image.topics.get(name)
         operations = context.operations(ResourceType.TOPIC, name)
         if topic is None:
             if not left:

@@ -10,13 +10,16 @@ import pytest
 
 from core.broker.requests.authorizer import Authorizer
 from core.broker.requests.client_session import Session
-from core.broker.requests.handlers import configs
+from core.broker.requests.handlers import configs, list_offsets, metadata
+from core.broker.requests.request_context import RequestContext
+from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH
+from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata import (
     DESCRIBE_TOPIC_PARTITIONS,
     METADATA,
@@ -107,3 +110,23 @@ async def test_a_member_that_does_not_know_all_topics_yet_refuses_each_name_alik
             with pytest.raises(NotInformedError):
                 ask(member.node, api, request, version, root)  # type: ignore[type-var]
     member.node.close()
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_client_without_rights_holds_up_nobody(broker: SteeredNode, is_named: bool) -> None:
+    """It may name thousands of topics, or ask for all of as many that it may not see."""
+    names = [f"hidden-{number}" for number in range(120)]
+    broker.services.controller.create_topics(
+        [NewTopic(name, 1) for name in names], default_partitions=1, default_replication=1
+    )
+    by_name = [MetadataRequestTopic(name=name) for name in names] if is_named else None
+    paged = DescribeTopicPartitionsRequest([TopicRequest(name) for name in names] if is_named else [])
+    offsets = ListOffsetsRequest(topics=[ListOffsetsTopic(name, [ListOffsetsPartition(0)]) for name in names])
+    for handle, request, version in (
+        (metadata.handle, MetadataRequest(by_name), 12),
+        (metadata.describe_topic_partitions, paged, 0),
+        (list_offsets.list_offsets, offsets, 9),
+    ):
+        context = RequestContext(version, None, open_session(broker, ALICE))
+        steps = len(list(handle(broker.services, request, context)))  # type: ignore[operator]
+        assert steps == 120 // 50
