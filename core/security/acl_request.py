@@ -117,6 +117,14 @@ class AclRequest:
         """Whether nothing is said that an ACL could fail to match."""
         return self.filters() == [AclFilter()]
 
+    @property
+    def is_producer_alone(self) -> bool:
+        return self.producer and not self.consumer
+
+    @property
+    def is_consumer_alone(self) -> bool:
+        return self.consumer and not self.producer
+
     # --- what is to be added
 
     def acls(self) -> list[Acl]:
@@ -247,6 +255,9 @@ RULES = (
              "--producer and --consumer are about what is allowed: not with --deny-principal or --deny-host"),
     excludes("producer consumer", "cluster delegation_tokens user_principals",
              "--producer and --consumer are about topics, groups and transactional ids"),
+    excludes("is_producer_alone", "groups", "--producer needs no group: --group goes with --consumer"),
+    excludes("is_consumer_alone", "transactional_ids",
+             "--consumer needs no transactional id: --transactional-id goes with --producer"),
     needs("idempotent", "producer", "--idempotent goes with --producer"),
 )  # fmt: skip
 RULES_OF_ADD = (

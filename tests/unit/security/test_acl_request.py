@@ -103,6 +103,8 @@ def test_the_name_of_a_certificate_is_taken_as_it_is() -> None:
         ({"topics": ["t"], "consumer": True}, "--consumer goes with --topic and --group"),
         ({"groups": ["g"], "consumer": True}, "--consumer goes with --topic and --group"),
         ({"transactional_ids": ["x"], "producer": True}, "--producer goes with --topic"),
+        ({"topics": ["t"], "producer": True, "groups": ["g"]}, "--producer needs no group"),
+        ({"topics": ["t"], "consumer": True, "groups": ["g"], "transactional_ids": ["x"]}, "needs no transactional id"),
         ({"topics": ["t"], "idempotent": True}, "--idempotent goes with --producer"),
         ({"topics": ["t"], "producer": True, "operations": ["Read"]}, "not with --operation"),
         ({"topics": ["t"], "producer": True, "deny_principals": [ALICE]}, "not with --deny-principal"),
