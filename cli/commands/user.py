@@ -128,6 +128,8 @@ def create(
     wanted = [ScramCredential(name, one.value, iterations) for one in dict.fromkeys(mechanisms or Mechanism)]
     text = ", ".join(one.mechanism for one in wanted)
     if dry_run:
+        if password_stdin or password_file is not None:
+            _read_password(name, password_file, from_stdin=password_stdin)
         found, where = _find(place, [name], makes_directory=True)
         is_there = any(one.mechanism in (two.mechanism for two in wanted) for one in found)
         say(f"would {'replace the password of' if is_there else 'create'} user {name} {where}: {text}")

@@ -81,6 +81,7 @@ def test_users_of_a_directory_of_kafkas() -> None:
         (["a", "--password-stdin"], b"\xff\n", 2, "no UTF-8"),
         (["a", "--password-stdin", "--password-file", "x"], b"x", 2, "say one of them"),
         (["a", "--password-file", "/nowhere"], b"", 3, "could not read /nowhere"),
+        (["a", "--password-file", "/nowhere", "--dry-run"], b"", 3, "could not read /nowhere"),
         (["a", "--password", "x"], b"", 2, "the password is no argument"),
         (["a", "--iterations", "4095", "--password-stdin"], b"x", 2, "4096"),
         (["a", "--iterations", "16385", "--password-stdin"], b"x", 2, "16384"),
