@@ -23,7 +23,7 @@ from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_limits import LONG_MAX
-from core.security.principal import ANONYMOUS, LOCAL, Principal
+from core.security.principal import ANONYMOUS, LOCAL, Principal, parse_principals
 
 _log = logging.getLogger("plog.server")
 
@@ -117,7 +117,7 @@ class SocketServer:
             self._owner_socket = OwnerListener(self._node.directory, config.socket_listen_backlog_size)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            if self._node.authorizer is not None and not config.super_users:
+            if self._node.authorizer is not None and not parse_principals(config.super_users):
                 raise UsageError(
                     f"nobody could administer this broker: it has an authorizer and no super users, and no socket for "
                     f"commands with --data-dir {self._node.directory}: {reason}",

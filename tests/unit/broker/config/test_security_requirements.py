@@ -113,7 +113,7 @@ def test_acls_in_another_zookeeper_are_not_obeyed(connect: str, authorizer: str,
     assert found == ({} if is_known else {"authorizer.zookeeper.url": "the ACLs are in another ZooKeeper"})
 
 
-@for_each("text", ["alice", "User:", ":alice", "User:a,User:b;c"])
+@for_each("text", ["alice", "User:", ":alice", "User:a,b;c"])
 def test_super_users_without_a_type_are_refused(text: str) -> None:
     with pytest.raises(KafkaError, match=r"super\.users.*a type and a name are expected, as User:alice"):
         BrokerConfig.parse({"super.users": text})
@@ -125,6 +125,11 @@ def test_super_users_with_a_comma_between_them_are_refused() -> None:
         KafkaError, match=r"super\.users: 'User:alice, User:bob' is one principal: a semicolon separates"
     ):
         BrokerConfig.parse({"super.users": "User:root;User:alice, User:bob"})
+
+
+def test_a_comma_between_super_users_is_refused() -> None:
+    with pytest.raises(KafkaError, match=r"',User:b' would be part of a name: principals are separated by a semicolon"):
+        BrokerConfig.parse({"super.users": "User:a,User:b;User:c"})
 
 
 def test_super_users_are_read_as_kafka_reads_them() -> None:

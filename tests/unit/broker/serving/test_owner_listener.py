@@ -111,6 +111,7 @@ async def test_another_file_of_that_name_is_kept(tmp_path: Path, caplog: pytest.
     [
         ({}, True),
         ({"authorizer_class_name": STANDARD}, False),
+        ({"authorizer_class_name": STANDARD, "super_users": " ;"}, False),
         ({"authorizer_class_name": STANDARD, "super_users": "User:root"}, True),
     ],
 )
