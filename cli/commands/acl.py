@@ -315,8 +315,10 @@ def explain(
     if decision.acl is None:
         rows.insert(0, {"why": f"{DECIDES}: {decision.rule_text}"})
     write_rows(rows, ["why", *COLUMNS], output)
-    what = f"{question.operation.name} on {type_.name.lower()} {name} to {principal} from {host} {where}"
-    say(f"{'allowed' if decision.is_allowed else 'denied'}: {what}: {_RULES.get(decision.rule_text, 'an ACL')} decides")
+    client = f"{principal} from {'any host' if host == ANY_HOST else host}"
+    what = f"{question.operation.name} on {type_.name.lower()} {name} to {client} {where}"
+    why = _RULES.get(decision.rule_text, "an ACL decides")
+    say(f"{'allowed' if decision.is_allowed else 'denied'}: {what}: {why}")
     if settings.class_name == "":
         say("note: authorizer.class.name is not set: Kafka obeys no ACL then, and plog those that its start found")
     elif settings.class_name and not settings.class_name.endswith(("StandardAuthorizer", "AclAuthorizer")):
@@ -331,11 +333,11 @@ def explain(
 
 
 _RULES = {
-    "SuperUser": "super.users",
-    "DefaultAllow": "allow.everyone.if.no.acl.found, as no ACL is about it,",
-    "DefaultDeny": "no ACL allows it, which",
+    "SuperUser": "super.users has the principal",
+    "DefaultAllow": "no ACL is about it, and allow.everyone.if.no.acl.found is set",
+    "DefaultDeny": "no ACL allows it",
 }
-"""What decides if no ACL does, for people."""
+"""Kafka's name of a rule -> why it decides, if no ACL does."""
 
 
 def _read_all(place: Place, config: Path | None) -> tuple[list[Acl] | None, str, AuthorizerSettings]:

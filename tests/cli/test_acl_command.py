@@ -142,7 +142,8 @@ def test_explain(where: list[str]) -> None:
     question = ["--principal", "User:alice", "--topic", "orders", *where, "--operation"]
     code, found, said = explained(*question, "describe")
     assert (code, found[0]["why"], found[0]["operation"]) == (0, "decides", "WRITE")
-    assert said.startswith("allowed: DESCRIBE on topic orders to User:alice")
+    assert said.startswith("allowed: DESCRIBE on topic orders to User:alice from any host in ")
+    assert ": an ACL decides\n" in said
     code, found, said = explained(*question, "Read", "--host", "10.0.0.9")
     assert (code, found[0]["permission_type"], found[0]["pattern_type"]) == (1, "DENY", "PREFIXED")
     assert (
@@ -151,6 +152,7 @@ def test_explain(where: list[str]) -> None:
     ) in said
     code, found, said = explained(*question, "Delete")
     assert (code, found[0]["why"]) == (1, "decides: DefaultDeny")
+    assert ": no ACL allows it\n" in said
     assert "hint: plog acl add --allow-principal User:alice --operation DELETE --topic orders --data-dir" in said
 
 
