@@ -12,7 +12,10 @@ from core.common.errors import KafkaError
 _DISK = "a disk of that broker has failed: plog cluster brokers names the directory, and the broker's log says why"
 _LEADER = "plog cluster describe TOPIC-N says which brokers have the partition, and who leads it"
 _MISROUTED = "if it stays: do several brokers' addresses lead to one place, by a load balancer or --resolve? " + _LEADER
-_RIGHT = "an ACL has to allow it to the user that --command-config logs in: plog acl explain says why none does"
+_RIGHT = (
+    "an ACL has to allow it to the user that --command-config logs in, or to User:ANONYMOUS without a login: "
+    "plog acl explain says why none does; on the broker's machine, --data-dir needs no right"
+)
 _IN_SYNC = "plog cluster describe TOPIC-N says which replicas are not in sync, and why"
 _MEMBERS = "stop its consumers first: plog group describe GROUP --members names them"
 _REMOVED = (

@@ -170,10 +170,13 @@ class KafkaError(PlogError):
 
 
 def ensure_success(code: int, what: str, message: str | None = None) -> None:
-    """Raises KafkaError for a code that is not NONE."""
+    """Raises KafkaError for a code that is not NONE. Its message is the broker's; the one for a missing right does not
+    say what was asked for, and gets `what` in front.
+    """
     if code:
         error = ErrorCode.of(code)
-        raise KafkaError(error, message or f"{what}: {error.text}")
+        is_named = bool(message) and not error.name.endswith("_AUTHORIZATION_FAILED")
+        raise KafkaError(error, message if is_named else f"{what}: {message or error.text}")
 
 
 def _cut(message: str) -> str:

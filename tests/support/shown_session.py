@@ -7,7 +7,7 @@
     0 of 2 partitions are moved ^C      Ctrl-C, when that is printed
 
 How many blanks there are between words does not count. A command that only looks is typed again until it prints what
-the page shows. One that shows an error has an exit code other than 0, and all others 0.
+the page shows. One that shows an error, or a denial, has an exit code other than 0, and all others 0.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ShownCommand(NamedTuple):
 
     @property
     def has_error(self) -> bool:
-        return any(line.startswith("error: ") for line in self.lines)
+        return any(line.startswith(("error: ", "denied: ")) for line in self.lines)
 
     def type(self, terminal: Terminal) -> str:
         """Types it. Gives what is not as the page shows it; nothing if all is."""

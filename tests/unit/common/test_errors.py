@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import KafkaError, ensure_success
+from tests.support.for_each import for_each
 
 
 def test_codes_have_kafkas_numbers() -> None:
@@ -18,3 +21,17 @@ def test_a_long_message_is_cut_once() -> None:
     assert told.endswith(" ... (30700 more characters)")
     assert KafkaError(ErrorCode.INVALID_CONFIG, told).message == told
     assert KafkaError(ErrorCode.INVALID_CONFIG, "x" * 2000).message == "x" * 2000
+
+
+@for_each(
+    "code, message, said",
+    [
+        (29, "Authorization failed.", "orders: Authorization failed."),  # Kafka's, to CreateTopics
+        (29, None, "orders: not authorized for the topic"),
+        (36, "Topic 'orders' already exists.", "Topic 'orders' already exists."),
+    ],
+)
+def test_a_missing_right_says_for_what(code: int, message: str | None, said: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        ensure_success(code, "orders", message)
+    assert refused.value.message == said
