@@ -160,6 +160,9 @@ class _Log:
 class RunningBroker(_Log):
     """A broker that clients may connect to; `data_dir` is where its files are. `client_settings`, by the names of
     Kafka's client.properties, say how it is reached if it needs TLS or SASL; `${env:NAME}` is replaced in them.
+
+    Its methods are requests of the directory's owner, whom an authorizer refuses nothing: clients of its
+    `bootstrap_servers` have the rights that ACLs give them.
     """
 
     bootstrap_servers: str
@@ -173,7 +176,7 @@ class RunningBroker(_Log):
         _create_topic(self._client(), name, partitions, configs)
 
     def _client(self) -> AbstractContextManager[KafkaClient]:
-        return _open_client(self.bootstrap_servers, self.client_settings)
+        return _open_client(self.bootstrap_servers, self.client_settings, self.data_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,15 +396,23 @@ def running_cluster(
 
 
 @contextmanager
-def _open_client(bootstrap_servers: str, client_settings: Mapping[str, str]) -> Iterator[KafkaClient]:
+def _open_client(
+    bootstrap_servers: str, client_settings: Mapping[str, str], directory: Path | None = None
+) -> Iterator[KafkaClient]:
+    """With a `directory`, its owner is the client, if a broker of this machine serves it."""
     from core.client.net.client_config_files import replace_references
-    from core.client.net.kafka_client import KafkaClient
+    from core.client.net.kafka_client import Connector, KafkaClient
+    from core.client.net.owner_socket import connect_as_owner
     from core.common.endpoint import parse_bootstrap
     from core.security.client_settings import parse_client_settings
 
     settings = replace_references(client_settings, "client_settings")
     security = parse_client_settings(settings).security
-    client = KafkaClient(parse_bootstrap(bootstrap_servers, security.protocol), security=security)
+    addresses = parse_bootstrap(bootstrap_servers, security.protocol)
+    connector = Connector(security)
+    if directory is not None:
+        connect_as_owner(connector, directory, addresses)
+    client = KafkaClient(addresses, connector=connector)
     try:
         yield client
     finally:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from core.broker.config.broker_settings import STANDARD_AUTHORIZER
+from core.common.error_code import ErrorCode
 from plog.testing import (
     AccessError,
     KafkaError,
@@ -45,6 +47,17 @@ def test_a_broker_for_a_test(start: type[RunningBroker]) -> None:
         assert (directory / "orders-0").is_dir()
     assert not directory.exists()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("plog-")]
+
+
+@pytest.mark.parametrize("start", [running_broker, running_server])
+def test_an_authorizer_refuses_clients_and_not_the_test_itself(start: type[RunningBroker]) -> None:
+    rights = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:admin"}
+    with start(**rights) as broker:  # type: ignore[attr-defined]
+        broker.create_topic("orders")
+        broker.produce("orders", b"one")
+        seen = Producer({"bootstrap.servers": broker.bootstrap_servers}).list_topics("orders", 30)
+        assert seen.topics["orders"].error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        broker.expect("orders", [b"one"])
 
 
 def test_records_are_written_waited_for_and_compared() -> None:
