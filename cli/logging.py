@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple, TextIO
 
+from core.common.printable import printable
+
 _REPEATED_AFTER_SECONDS = 10
 _MOST_REMEMBERED = 1000
 
@@ -21,6 +23,18 @@ _MOST_REMEMBERED = 1000
 class LogFormat(StrEnum):
     text = "text"
     json = "json"
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level, logger and message on one line: the name of a transaction, which a client chooses, may hold line
+    breaks and what looks like lines of the audit log. A traceback follows on lines of its own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return printable(super().formatMessage(record), keeps="\t")
 
 
 class JsonFormatter(logging.Formatter):
@@ -147,7 +161,7 @@ def start_logging(format_: LogFormat, *, log_requests: bool = False) -> None:
     if format_ is LogFormat.json:
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(TextFormatter())
     level = logging.DEBUG if "PLOG_DEBUG" in os.environ else logging.INFO
     logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.logging import JsonFormatter, SparingHandler
+from cli.logging import JsonFormatter, SparingHandler, TextFormatter
 
 
 class Log:
@@ -35,6 +35,19 @@ def log() -> Iterator[Log]:
     made = Log()
     yield made
     made.handler.close()
+
+
+def test_no_name_makes_a_line_of_its_own(log: Log) -> None:
+    log.handler.setFormatter(TextFormatter())
+    log.logger.info("transaction of %s is aborted: timed out", "x\n2026-01-01 INFO plog.authorizer: y\x1b[2K\u2028")
+    try:
+        raise ValueError
+    except ValueError:
+        log.logger.exception("a\tb")
+    first, second, third, *_ = log.lines()
+    assert first.endswith(r" x\n2026-01-01 INFO plog.authorizer: y\x1b[2K\u2028 is aborted: timed out")
+    assert second.endswith(": a\tb")
+    assert third.startswith("Traceback"), "on lines of its own"
 
 
 def test_the_same_warning_is_written_once_in_ten_seconds_with_how_often_it_came(log: Log) -> None:
