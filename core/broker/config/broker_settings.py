@@ -15,7 +15,7 @@ from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Validator, 
 from core.common.errors import UsageError
 from core.common.java_limits import INT_MAX, LONG_MAX
 from core.files.log_config import SERVER_KEYS, TOPIC_CONFIG
-from core.security.principal import parse_principals
+from core.security.principal import ANY_USER, USER_TYPE, parse_principals
 
 _T = ConfigType
 _PYTHON_TYPES: Mapping[ConfigType, type] = {
@@ -106,7 +106,9 @@ class Setting(Generic[T]):
 
 def _check_principals(value: Value) -> str | None:
     try:
-        parse_principals(str(value))
+        for principal in parse_principals(str(value)):
+            if principal.type != USER_TYPE or principal == ANY_USER:
+                return f"no client is {principal}: the type is {USER_TYPE}, and each super user has a name"
     except UsageError as error:
         return f"{error.message}: {error.hint}"
     return None

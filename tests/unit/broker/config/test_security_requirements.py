@@ -127,6 +127,12 @@ def test_super_users_with_a_comma_between_them_are_refused() -> None:
         BrokerConfig.parse({"super.users": "User:root;User:alice, User:bob"})
 
 
+@for_each("text", ["user:alice", "Local:owner", "User:alice;Group:ops", "User:*"])
+def test_super_users_that_nobody_can_be_are_refused(text: str) -> None:
+    with pytest.raises(KafkaError, match=r"super\.users: no client is .*: the type is User, and each super user has a"):
+        BrokerConfig.parse({"super.users": text})
+
+
 def test_super_users_are_read_as_kafka_reads_them() -> None:
     assert parse_principals(" User:CN=a,O=b ; ;Group:x:y;") == [
         Principal("User", "CN=a,O=b"),
