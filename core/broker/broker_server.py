@@ -354,7 +354,8 @@ class BrokerServer:
             topics=topics,
             runtime=runtime,
         )
-        group_log = ConsumerOffsetsTopic(coordinating)
+        rules = None if self.authorizer is None else self.authorizer.rules
+        group_log = ConsumerOffsetsTopic(coordinating, rules)
         others = None if membership is None else membership.transactions
         transaction_log = TransactionStateTopic(coordinating, producer_ids, group_log, others)
 

@@ -22,6 +22,7 @@ from core.coordinator.group_record_values import GroupRecord
 from core.records.record import Record
 from core.records.record_batch import ProducerIdAndEpoch
 from core.records.record_batch_builder import batch_of
+from core.security.acl_rules import AclRules
 
 GROUPS_TOPIC = "__consumer_offsets"
 
@@ -40,8 +41,10 @@ class ConsumerOffsetsTopic(CoordinatorLog):
 
     coordinator: GroupCoordinator
 
-    def __init__(self, broker: CoordinatingBroker) -> None:
+    def __init__(self, broker: CoordinatingBroker, rules: AclRules | None = None) -> None:
+        """`rules`: those by which members see topics, if there are any."""
         super().__init__(broker, GROUPS_TOPIC)
+        self._rules = rules
         config = broker.configs.broker
         self.config = GroupConfig(
             group_min_session_timeout_ms=config.group_min_session_timeout_ms,
@@ -61,7 +64,8 @@ class ConsumerOffsetsTopic(CoordinatorLog):
 
     @property
     def metadata_version(self) -> int:
-        return self._broker.controller.end_offset
+        version = self._broker.controller.end_offset
+        return version if self._rules is None else version + self._rules.generation  # ZooKeeper's ACLs are elsewhere
 
     def session_timeout_ms(self, group_id: str) -> int:
         return self._setting(SESSION_TIMEOUT, group_id)

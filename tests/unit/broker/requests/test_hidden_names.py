@@ -18,6 +18,11 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata import (
@@ -32,6 +37,7 @@ from core.protocol.schema.topic_changes import DELETE_TOPICS, DeleteTopicsReques
 from core.security.acl import (
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC,
+    READ_GROUP,
     Acl,
     AclPermissionType,
     PatternType,
@@ -130,3 +136,25 @@ def test_a_client_without_rights_holds_up_nobody(broker: SteeredNode, is_named: 
         context = RequestContext(version, None, open_session(broker, ALICE))
         steps = len(list(handle(broker.services, request, context)))  # type: ignore[operator]
         assert steps == 120 // 50
+
+
+def test_a_regular_expression_finds_what_one_may_see_by_now(broker: SteeredNode) -> None:
+    """Rights that ZooKeeper keeps change without the metadata."""
+    topic_id = add_topic(broker, "hidden")
+    assert broker.authorizer is not None
+    rules, session = broker.authorizer.rules, open_session(broker, ALICE)
+    rules.add(allow(READ_GROUP, "g"))
+    request = ConsumerGroupHeartbeatRequest("g", "a", 0, rebalance_timeout_ms=1000, topic_partitions=[])
+    request.subscribed_topic_regex = "h.*"
+    answer = ask(broker, CONSUMER_GROUP_HEARTBEAT, request, session=session)
+    assert (answer.error_code, _assigned(answer)) == (0, [])
+    for change, found in ((rules.add, [topic_id]), (rules.remove, [])):
+        change(allow(DESCRIBE_TOPIC, "hidden"))
+        again = ConsumerGroupHeartbeatRequest("g", "a", answer.member_epoch, rebalance_timeout_ms=-1)
+        answer = ask(broker, CONSUMER_GROUP_HEARTBEAT, again, session=session)
+        assert _assigned(answer) == found
+
+
+def _assigned(answer: ConsumerGroupHeartbeatResponse) -> list[bytes]:
+    assert answer.assignment is not None
+    return [topic.topic_id for topic in answer.assignment.topic_partitions]
