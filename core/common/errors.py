@@ -170,12 +170,9 @@ class KafkaError(PlogError):
 
 
 def ensure_success(code: int, what: str, message: str | None = None) -> None:
-    """Raises KafkaError for a code that is not NONE. Its message is the broker's; the one for a missing right does not
-    say what was asked for, and gets `what` in front.
-    """
+    """Raises KafkaError for a code that is not NONE; of a missing right it names `what`, which brokers do not."""
     if code:
-        error = ErrorCode.of(code)
-        is_named = bool(message) and not error.name.endswith("_AUTHORIZATION_FAILED")
+        is_named = "_AUTHORIZATION_" not in (error := ErrorCode.of(code)).name and message
         raise KafkaError(error, message if is_named else f"{what}: {message or error.text}")
 
 
