@@ -26,9 +26,9 @@ COMMAND = re.compile(r"(?:^|[|;&(] *)plog ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?([^|
 
 OTHERS_OPTIONS = {
     "--controllers", "--cluster-power-cuts", "--cluster", "--generate", "--key-decoder-class",
-    "--no-healthcheck", "--add-host",
+    "--no-healthcheck", "--add-host", "--line-buffered",
 }  # fmt: skip
-"""Of the scripts of the tests, and of Kafka's tools and Docker, about which the documents say so."""
+"""Of the scripts of the tests, and of Kafka's tools, Docker and grep, about which the documents say so."""
 
 OTHERS_SETTINGS = {
     "connections.max.reauth.ms": "of the brokers that plog logs in to",
