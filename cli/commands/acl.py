@@ -265,8 +265,8 @@ def _read(place: Place, *, makes_directory: bool = False) -> tuple[list[Acl], st
 
 @command(app)
 def explain(
-    principal: Annotated[str, Option("Who asks, as User:alice.", metavar="TYPE:NAME")],
-    operation: Annotated[str, Option("What for, as Read.", metavar="NAME")],
+    principal: Annotated[str, Option("The principal of the client, such as User:alice.", metavar="TYPE:NAME")],
+    operation: Annotated[str, Option("The operation, such as Read.", metavar="NAME")],
     request: ResourceRequest,
     host: Annotated[str, Option("The IP address of the client.", metavar="IP")] = "*",
     config: Annotated[
@@ -302,7 +302,7 @@ def explain(
     ensure_has_operation(type_, question.operation)
     acls, where, settings = _read_all(place, config)
     if acls is None:
-        say(f"allowed: no authorizer is at work {where}, so that everybody may do everything")
+        say(f"allowed: no authorizer is at work {where}, so everybody may do everything")
         return
     rules = ZooKeeperAclRules if (settings.class_name or "").endswith("AclAuthorizer") else AclRules
     decision = rules(

@@ -113,8 +113,8 @@ def create(
 ) -> None:
     """Create a user with a password, or give the user another one.
 
-    plog asks for the password twice, or reads it from stdin or a file; it is never an argument. What leaves this
-    machine is the password after so many iterations of the mechanism's hash, with a new salt.
+    plog asks for the password twice, or reads it from stdin or a file; it is never an argument. It sends the
+    salted password (KIP-554): the result of --iterations of the mechanism's hash, with a new salt.
 
     \b
     Example:

@@ -55,27 +55,30 @@ class AclRequest:
 
     principals: Annotated[
         Sequence[str],
-        Option("What is allowed or denied to this principal; may be repeated.", "--principal", metavar="TYPE:NAME"),
+        Option("ACLs that allow or deny this principal; may be repeated.", "--principal", metavar="TYPE:NAME"),
     ] = ()
     allow_principals: Annotated[
         Sequence[str],
-        Option("Who is allowed, as User:alice; may be repeated.", "--allow-principal", metavar="TYPE:NAME"),
+        Option("An allowed principal, such as User:alice; may be repeated.", "--allow-principal", metavar="TYPE:NAME"),
     ] = ()
     deny_principals: Annotated[
-        Sequence[str], Option("Who is denied; may be repeated.", "--deny-principal", metavar="TYPE:NAME")
+        Sequence[str], Option("A denied principal; may be repeated.", "--deny-principal", metavar="TYPE:NAME")
     ] = ()
     allow_hosts: Annotated[
-        Sequence[str], Option("The IP address from which it is allowed; may be repeated.", "--allow-host", metavar="IP")
+        Sequence[str],
+        Option("A client IP address for --allow-principal; may be repeated.", "--allow-host", metavar="IP"),
     ] = ()
     deny_hosts: Annotated[
-        Sequence[str], Option("The IP address from which it is denied; may be repeated.", "--deny-host", metavar="IP")
+        Sequence[str], Option("A client IP address for --deny-principal; may be repeated.", "--deny-host", metavar="IP")
     ] = ()
     operations: Annotated[
         Sequence[str],
-        Option("What may be done, as Read or DescribeConfigs; may be repeated.", "--operation", metavar="NAME"),
+        Option("An operation, such as Read or DescribeConfigs; may be repeated.", "--operation", metavar="NAME"),
     ] = ()
-    producer: Annotated[bool, Option("All that a producer needs on its topics and transactional ids.")] = False
-    consumer: Annotated[bool, Option("All that a consumer needs on its topics and groups.")] = False
+    producer: Annotated[
+        bool, Option("Write, Describe and Create on each --topic; Write and Describe on each --transactional-id.")
+    ] = False
+    consumer: Annotated[bool, Option("Read and Describe on each --topic; Read on each --group.")] = False
     idempotent: Annotated[bool, Option("With --producer: IdempotentWrite on the cluster, for brokers before 2.8.")] = (
         False
     )
@@ -94,13 +97,17 @@ class AclRequest:
     ] = ()
     user_principals: Annotated[
         Sequence[str],
-        Option("A user, whose tokens somebody may make; may be repeated.", "--user-principal", metavar="TYPE:NAME"),
+        Option(
+            "A user for whom others may create delegation tokens; may be repeated.",
+            "--user-principal",
+            metavar="TYPE:NAME",
+        ),
     ] = ()
     pattern: Annotated[
         PatternChoice | None,
         Option(
-            "How names are compared: literal (without it) or prefixed; to look for ACLs also any, for both, and match, "
-            "for all that apply to the name.",
+            "The type of the ACLs: literal (the default) or prefixed; to find ACLs also any, for both, and match, for "
+            "all that apply to the name.",
             "--resource-pattern-type",
         ),
     ] = None
