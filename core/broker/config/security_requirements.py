@@ -96,7 +96,9 @@ def _why_authorizer(config: BrokerConfig, *, is_member: bool) -> dict[str, str]:
         elsewhere = config.unknown.get(_ACLS_ELSEWHERE, "").strip() if config.authorizer_class_name in known else ""
         is_here = not is_member or elsewhere in ("", config.unknown.get("zookeeper.connect", "").strip())
         return {} if is_here else {_ACLS_ELSEWHERE: "the ACLs are in another ZooKeeper"}
-    return {name: f"{'a member of a ZooKeeper cluster' if is_member else 'a lone broker'} has {known[0]} alone"}
+    return {
+        name: f"the authorizer of {'a member of a ZooKeeper cluster' if is_member else 'a lone broker'} is {known[0]}"
+    }
 
 
 def _why_guard(config: BrokerConfig, key: str, value: str) -> str | None:

@@ -91,7 +91,7 @@ def test_what_asks_for_security(text: str, keys: list[str]) -> None:
 def test_a_member_has_the_authorizer_of_zookeeper(name: str, *, is_known: bool) -> None:
     config = BrokerConfig.parse({"authorizer.class.name": name})
     found = find_security_requirements(config, is_member=True)
-    why = "a member of a ZooKeeper cluster has kafka.security.authorizer.AclAuthorizer alone"
+    why = "the authorizer of a member of a ZooKeeper cluster is kafka.security.authorizer.AclAuthorizer"
     assert found == ({} if is_known else {"authorizer.class.name": why})
     if not is_known:
         with pytest.raises(UsageError) as refused:
