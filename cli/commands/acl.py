@@ -134,14 +134,14 @@ def export(place: ReadPlace = Place()) -> None:
     Example:
       plog acl export > acls.ndjson
     """
-    from core.security.acl_text import is_known, write_acls
+    from core.security.acl_text import write_acls
 
     acls, where = _read(place)
     for line in write_acls(acls):
         print(line)
     sys.stdout.flush()
     say(f"{_count(len(acls))} {where}")
-    strange = sum(not is_known(acl) for acl in acls)
+    strange = sum(not acl.is_known for acl in acls)
     if strange:
         say(f"warning: {_count(strange)} of a later Kafka, with values that are UNKNOWN here: import refuses them")
 

@@ -194,10 +194,23 @@ class Acl(NamedTuple):
     operation: AclOperation
     permission_type: AclPermissionType
 
+    @classmethod
+    def of_numbers(
+        cls, kind: int, name: str, pattern_type: int, principal: str, host: str, operation: int, permission: int
+    ) -> Acl:
+        """Makes an ACL of the numbers of a message or a record; one that plog does not know becomes UNKNOWN."""
+        pattern = ResourceType(kind), name, PatternType(pattern_type)
+        return cls(*pattern, principal, host, AclOperation(operation), AclPermissionType(permission))
+
     @property
     def codes(self) -> Codes:
         """The parts that are no texts, in the order of Kafka's checks."""
         return self.resource_type, self.pattern_type, self.operation, self.permission_type
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has no value of a later Kafka, which this plog can neither write nor name."""
+        return all(self.codes)
 
     def applies_to(self, resource_type: ResourceType, name: str) -> bool:
         """Returns whether it is about that resource."""

@@ -65,11 +65,6 @@ def acl_text(acl: Acl) -> str:
     return f"{acl.principal} {acl.permission_type.name} {acl.operation.name} on {about}{prefixed} from {acl.host}"
 
 
-def is_known(acl: Acl) -> bool:
-    """Returns whether it has no value of a later Kafka, which this plog can neither write nor name."""
-    return all(value.name != "UNKNOWN" for value in acl if isinstance(value, IntEnum))
-
-
 def in_order(acls: Iterable[Acl]) -> list[Acl]:
     """Returns the ACLs, each once, as every listing has them: by resource, principal, permission and operation."""
     return sorted(

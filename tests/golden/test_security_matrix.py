@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.cluster.image.metadata_log import read_metadata_image
-from core.security.acl import Acl, AclOperation, AclPermissionType, PatternType, ResourceType
+from core.cluster.image.security_image import acl_of_record
 from tests.support.golden import GOLDEN
 from tests.support.security_captures import (
     Difference,
@@ -56,16 +56,4 @@ def test_the_deviations_name_the_apis_that_are_not_served() -> None:
 def test_the_users_have_the_acls_of_the_captured_broker() -> None:
     stored = read_metadata_image(GOLDEN.parent / "secured")
     assert stored is not None
-    found = {
-        Acl(
-            ResourceType(record.resource_type),
-            record.resource_name,
-            PatternType(record.pattern_type),
-            record.principal,
-            record.host,
-            AclOperation(record.operation),
-            AclPermissionType(record.permission_type),
-        )
-        for record in stored.security.acls.values()
-    }
-    assert found.issuperset(right_acls().values())
+    assert {*map(acl_of_record, stored.security.acls.values())}.issuperset(right_acls().values())

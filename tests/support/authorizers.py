@@ -164,7 +164,7 @@ def recorded(authorizer: str) -> tuple[list[Case], list[list[Any]]]:
     cases = [
         Case(
             case["everyone"],
-            [acl_of_numbers(*acl) for acl in case["acls"]],
+            [Acl.of_numbers(*acl) for acl in case["acls"]],
             [
                 Question(Principal(*who), host, AclOperation(operation), ResourceType(kind), name)
                 for *who, host, operation, kind, name in case["questions"]
@@ -173,12 +173,6 @@ def recorded(authorizer: str) -> tuple[list[Case], list[list[Any]]]:
         for case in data["cases"]
     ]
     return cases, data["answers"]
-
-
-def acl_of_numbers(kind: int, name: str, pattern: int, who: str, host: str, operation: int, permission: int) -> Acl:
-    """Returns an ACL as JSON has it."""
-    types = ResourceType(kind), name, PatternType(pattern)
-    return Acl(*types, who, host, AclOperation(operation), AclPermissionType(permission))
 
 
 def _record(authorizer: str) -> None:

@@ -233,15 +233,9 @@ def open_secured_broker(
 def write_acls(broker: SteeredNode, *acls: Acl) -> list[bytes]:
     """Adds them to a lone broker's metadata, and gives their ids."""
     assert isinstance(broker.services.controller, SingleNodeController)
-    records = [AccessControlEntryRecord(random_uuid(), *acl_numbers(acl)) for acl in acls]
+    records = [AccessControlEntryRecord(random_uuid(), *acl) for acl in acls]
     broker.services.controller._submit(records)
     return [record.id for record in records]
-
-
-def acl_numbers(acl: Acl) -> tuple[int, str, int, str, str, int, int]:
-    """The fields of an ACL's record after its id."""
-    kind, name, pattern, principal, host, operation, permission = acl
-    return int(kind), name, int(pattern), principal, host, int(operation), int(permission)
 
 
 def open_session(broker: SteeredNode, principal: str, host: str = "127.0.0.1") -> Session:

@@ -39,8 +39,8 @@ from core.protocol.schema.quotas_and_users import (
     ScramCredentialUpsertion,
     UserName,
 )
-from core.security.acl import Acl, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
-from core.security.acl_text import acl_text, is_known
+from core.security.acl import Acl, AclFilter, AclPermissionType
+from core.security.acl_text import acl_text
 from core.security.principal import Principal, parse_principals
 
 _AT_ONCE = 1000
@@ -84,17 +84,10 @@ class SecurityAdmin:
         ensure_success(answer.error_code, "ACLs", answer.error_message)
         self.is_open = bool(answer.error_message)
         return [
-            Acl(
-                resource_type=ResourceType(one.resource_type),
-                resource_name=one.resource_name,
-                pattern_type=PatternType(one.pattern_type),
-                principal=a.principal,
-                host=a.host,
-                operation=AclOperation(a.operation),
-                permission_type=AclPermissionType(a.permission_type),
-            )
+            Acl.of_numbers(*pattern, acl.principal, acl.host, acl.operation, acl.permission_type)
             for one in answer.resources
-            for a in one.acls
+            for pattern in [(one.resource_type, one.resource_name, one.pattern_type)]
+            for acl in one.acls
         ]
 
     def create_acls(self, acls: Sequence[Acl]) -> None:
@@ -114,7 +107,7 @@ class SecurityAdmin:
         """Deletes exactly these ACLs, and no other: each is a filter of its own. Those that allow go first. Raises
         UsageError for an ACL with a value of a later Kafka, at which a broker would close the connection.
         """
-        strange = next((acl for acl in acls if not is_known(acl)), None)
+        strange = next((acl for acl in acls if not acl.is_known), None)
         if strange is not None:
             raise UsageError(f"{acl_text(strange)}: an ACL of a later Kafka, which this plog can't name to a broker")
 

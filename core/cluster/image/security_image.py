@@ -17,7 +17,7 @@ from core.protocol.schema.metadata_records import (
     DelegationTokenRecord,
     UserScramCredentialRecord,
 )
-from core.security.acl import Acl, AclOperation, AclPermissionType, PatternType, ResourceType
+from core.security.acl import Acl
 
 _QuotaKey = tuple[frozenset[tuple[str, str | None]], str]
 
@@ -51,15 +51,8 @@ class SecurityImage:
 
 def acl_of_record(record: AccessControlEntryRecord) -> Acl:
     """Returns the ACL; a number that plog does not know becomes UNKNOWN, as in Kafka, and such an ACL never matches."""
-    return Acl(
-        resource_type=ResourceType(record.resource_type),
-        resource_name=record.resource_name,
-        pattern_type=PatternType(record.pattern_type),
-        principal=record.principal,
-        host=record.host,
-        operation=AclOperation(record.operation),
-        permission_type=AclPermissionType(record.permission_type),
-    )
+    pattern = record.resource_type, record.resource_name, record.pattern_type
+    return Acl.of_numbers(*pattern, record.principal, record.host, record.operation, record.permission_type)
 
 
 def counts_text(counts: Sequence[tuple[int, str]]) -> str:

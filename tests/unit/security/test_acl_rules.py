@@ -26,7 +26,7 @@ from core.security.acl import (
 )
 from core.security.acl_rules import AclRules, ZooKeeperAclRules
 from core.security.principal import ANONYMOUS, ANY_USER, LOCAL, Principal
-from tests.support.authorizers import RECORDED, RULES, acl_of_numbers, differences, recorded
+from tests.support.authorizers import RECORDED, RULES, differences, recorded
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -73,7 +73,7 @@ def test_the_captured_sets_of_acls() -> None:
             "Operation",
             "PermissionType",
         )
-        rules = AclRules(acl_of_numbers(*(entry[key] for key in keys)) for entry in made)
+        rules = AclRules(Acl.of_numbers(*(entry[key] for key in keys)) for entry in made)
         for host in ("127.0.0.1", "127.0.0.2"):
             for topic, expected in each[f"from {host}"].items():
                 held = [

@@ -309,15 +309,8 @@ def _deleted(outcomes: Deletions) -> DeleteAclsResponse:
 def _acl_of(asked: AclCreation) -> Acl:
     _ensure_known(asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
     _ensure_storable((asked.resource_name, asked.principal, asked.host))
-    return Acl(
-        resource_type=ResourceType(asked.resource_type),
-        resource_name=asked.resource_name,
-        pattern_type=PatternType(asked.resource_pattern_type),
-        principal=asked.principal,
-        host=asked.host,
-        operation=AclOperation(asked.operation),
-        permission_type=AclPermissionType(asked.permission_type),
-    )
+    pattern = asked.resource_type, asked.resource_name, asked.resource_pattern_type
+    return Acl.of_numbers(*pattern, asked.principal, asked.host, asked.operation, asked.permission_type)
 
 
 def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
