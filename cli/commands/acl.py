@@ -219,7 +219,9 @@ def _change(
             there = admin.describe_acls()
         found = plan(there)
         new = in_order(set(found.wanted) - set(there))
-        gone = in_order(found.gone)
+        gone = in_order(acl for acl in found.gone if acl.is_known)
+        if odd := len(set(found.gone)) - len(gone):
+            say(f"warning: {_count(odd)} of a later Kafka, with values that plog does not know: left as they are")
         kept = in_order(set(found.wanted) & set(there))
         rows: list[Row] = [
             {"change": change, **acl_row(acl)}

@@ -209,8 +209,10 @@ class Acl(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether it has no value of a later Kafka, which this plog can neither write nor name."""
-        return all(self.codes)
+        """Whether it has no value of a later Kafka, which this plog can neither write nor name, and none of those that
+        filters have: a damaged log may, and to name such an ACL would name others.
+        """
+        return min(self.codes) > 1 and self.pattern_type is not PatternType.MATCH
 
     def applies_to(self, resource_type: ResourceType, name: str) -> bool:
         """Returns whether it is about that resource."""

@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from core.cluster.image.metadata_log import MetadataLog
+from core.cluster.image.metadata_record import MetadataRecord
+from core.common.filesystem import FileSystem
+from core.protocol.schema.metadata_records import AccessControlEntryRecord, UserScramCredentialRecord
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
-from tests.support.logs import fingerprint
+from tests.support.logs import NOW, fingerprint
+from tests.support.manual_clock import ManualClock
 from tests.support.server import call_plog
 
 BY_KAFKA = ["--data-dir", str(GOLDEN.parent / "secured")]
@@ -131,6 +136,32 @@ def test_a_refused_denial_lets_nobody_in(where: list[str]) -> None:
     done = call_plog("acl", "import", "-", *where, stdin=text.encode())
     assert (done.returncode, b"Invalid CIDR notation" in done.stderr) == (1, True)
     assert exported(where) == before
+
+
+def write_records(where: list[str], *records: MetadataRecord) -> None:
+    log = MetadataLog(Path(where[1]), 1, ManualClock(NOW), FileSystem())
+    log.append(records)
+    log.close()
+
+
+def test_acls_of_a_later_kafka_stay(where: list[str]) -> None:
+    """No filter names one of them alone: UNKNOWN is refused, ANY and MATCH would take others with them."""
+    parts: dict[str, Any] = {"resource_type": 2, "pattern_type": 3, "operation": 3, "permission_type": 3}
+    parts |= {"resource_name": "t", "principal": "User:odd", "host": "*"}
+    odd = [{"resource_type": 99}, {"pattern_type": 2}, {"operation": 99}, {"operation": 1}, {"permission_type": 1}]
+    changed = [{**parts, **change, "id": bytes([n] * 16)} for n, change in enumerate([*odd, {"operation": 4}])]
+    write_records(where, *(AccessControlEntryRecord(**fields) for fields in changed))
+    done = call_plog("acl", "remove", "--principal", "User:odd", "--yes", *where)
+    assert (done.returncode, b"1 removed" in done.stderr) == (0, True)
+    assert b"warning: 5 ACLs of a later Kafka, with values that plog does not know: left as they are" in done.stderr
+    assert len(rows("acl", "list", "--principal", "User:odd", *where)) == 5
+
+
+def test_a_user_of_a_later_kafka_is_refused(where: list[str]) -> None:
+    write_records(where, UserScramCredentialRecord("odd", 3, b"s", b"k" * 64, b"k" * 64, 4096))
+    assert b"odd   3                4096" in ok("user", "list", *where)
+    done = call_plog("user", "delete", "odd", "--yes", *where)
+    assert (done.returncode, b"Unknown SCRAM mechanism" in done.stderr) == (1, True)
 
 
 def explained(*arguments: str) -> tuple[int, list[dict[str, Any]], str]:

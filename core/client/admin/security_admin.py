@@ -161,7 +161,8 @@ class SecurityAdmin:
         self._wait_until(lambda: credential in self.describe_users([credential.user]))
 
     def delete_credential(self, user: str, mechanism: str) -> None:
-        change = ScramCredentialDeletion(user, SCRAM_NUMBERS[mechanism])
+        number = SCRAM_NUMBERS[mechanism] if mechanism in SCRAM_NUMBERS else int(mechanism)  # of a later Kafka
+        change = ScramCredentialDeletion(user, number)
         self._alter_users(AlterUserScramCredentialsRequest(deletions=[change]), allows_plaintext=True)
         self._wait_until(lambda: mechanism not in {one.mechanism for one in self.describe_users([user])})
 
