@@ -325,27 +325,31 @@ def _read_newest_snapshot(directory: Path) -> tuple[MetadataImage, int]:
     if not found:
         return MetadataImage(), 0
     end_offset, path = max(found)
-    image = MetadataDelta(MetadataImage()).replay(read_snapshot(path)).apply()
+    image, _ = _replay(read_snapshot(path), MetadataImage())
     return replace(image, has_known_topics=True), end_offset  # there is one only after a long life
 
 
 def _replay(records: Iterable[MetadataRecord], before: MetadataImage) -> tuple[MetadataImage, bool]:
     """Applies the records: those of a transaction (KIP-868) at its end, those of an aborted or unended one never. Also
-    returns whether the last transaction is unended.
+    returns whether the last transaction is unended. Raises CorruptRecordError for a record about a topic that no record
+    before it creates.
     """
     delta = MetadataDelta(before)
     transaction: list[MetadataRecord] | None = None
-    for record in records:
-        match record:
-            case BeginTransactionRecord():
-                transaction = []
-            case EndTransactionRecord():
-                delta.replay(transaction or ())
-                transaction = None
-            case AbortTransactionRecord():
-                transaction = None
-            case _ if transaction is not None:
-                transaction.append(record)
-            case _:
-                delta.replay((record,))
+    try:
+        for record in records:
+            match record:
+                case BeginTransactionRecord():
+                    transaction = []
+                case EndTransactionRecord():
+                    delta.replay(transaction or ())
+                    transaction = None
+                case AbortTransactionRecord():
+                    transaction = None
+                case _ if transaction is not None:
+                    transaction.append(record)
+                case _:
+                    delta.replay((record,))
+    except KeyError:
+        raise CorruptRecordError(f"a record of {METADATA_PARTITION} is about a topic that it does not have") from None
     return delta.apply(), transaction is not None

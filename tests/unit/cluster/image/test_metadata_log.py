@@ -348,3 +348,14 @@ def test_many_records_go_in_several_batches(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_no_metadata_record(value: bytes | None) -> None:
     with pytest.raises(MalformedMessageError):
         decode_metadata_record(value)
+
+
+def test_a_record_about_no_topic_is_damage(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append(topic("a"))
+    with pytest.raises(KeyError):  # it is written by then
+        log.append(topic("b")[1:])
+    log.close()
+    for read in (read_metadata_image, open_log):
+        with pytest.raises(CorruptRecordError, match="__cluster_metadata-0 is about a topic that it does not have"):
+            read(tmp_path)
