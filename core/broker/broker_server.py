@@ -40,7 +40,7 @@ from core.broker.replication.cluster_membership import Membership
 from core.broker.replication.cluster_peers import ClusterPeers
 from core.broker.replication.replication_quota import ReplicationQuota, ReplicationQuotas
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
-from core.broker.requests.authorizer import Authorizer, follow_acls
+from core.broker.requests.authorizer import Authorizer
 from core.broker.requests.fetch_session import FetchSessionCache
 from core.broker.requests.request_dispatcher import RequestDispatcher, served_apis
 from core.broker.requests.runtime import ImmediateRuntime, Runtime
@@ -411,9 +411,9 @@ class BrokerServer:
         stored = controller.image.security.acls
         if self._is_embedded or not config.authorizes(holds_acls=bool(stored)):
             return None
+        assert isinstance(controller, SingleNodeController)
         return Authorizer(
-            follow_acls(
-                controller,
+            controller.security.make_rules(
                 super_users=parse_principals(config.super_users),
                 allows_everyone_if_none=config.allow_everyone_if_no_acl_found,
             )

@@ -6,15 +6,11 @@ A line of the audit log is Kafka's: denied at INFO, allowed at DEBUG, by the log
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from time import monotonic  # noqa: TID251  how many lines a second has
 from weakref import WeakSet
 
-from core.cluster.image.broker_metadata import BrokerMetadata
-from core.cluster.image.metadata_delta import MetadataDelta
-from core.cluster.image.security_image import acl_of_record, counts_text
-from core.security.acl import OPERATIONS, Acl, AclOperation, ResourceType, Right, javas_text
+from core.security.acl import OPERATIONS, AclOperation, ResourceType, Right, javas_text
 from core.security.acl_rules import AclRules, Decision
 from core.security.principal import Principal
 
@@ -172,43 +168,6 @@ class Authorizer:
             rule=_printable(decision.rule_text),
         )
         _log.log(level, "%s", line)
-
-
-def follow_acls(
-    metadata: BrokerMetadata, *, super_users: Collection[Principal], allows_everyone_if_none: bool
-) -> AclRules:
-    """Returns the rules by the ACLs of the metadata, which they follow from now on. Two records may hold the same ACL,
-    which goes with the second. An ACL of an unknown type of resources or patterns is about nothing that plog knows: it
-    stays in the metadata, and out of the rules.
-    """
-    stored = list(map(acl_of_record, metadata.image.security.acls.values()))
-    records = Counter(acl for acl in stored if _is_known(acl))
-    unknown = len(stored) - records.total()
-    if unknown:
-        _log.warning("%s of the metadata with an unknown type: never matched", counts_text([(unknown, "ACL")]))
-    rules = AclRules(records, super_users=super_users, allows_everyone_if_none=allows_everyone_if_none)
-
-    def on_delta(delta: MetadataDelta) -> None:
-        added, removed = [], []
-        for acl_id, record in delta.security.acls.changed.items():
-            before = delta.before.security.acls.get(acl_id)
-            if before is not None and _is_known(acl := acl_of_record(before)):
-                records[acl] -= 1
-                if not records[acl]:
-                    del records[acl]
-                    removed.append(acl)
-            if record is not None and _is_known(acl := acl_of_record(record)):
-                records[acl] += 1
-                if records[acl] == 1:
-                    added.append(acl)
-        rules.change(added=added, removed=removed)
-
-    metadata.subscribe(on_delta)
-    return rules
-
-
-def _is_known(acl: Acl) -> bool:
-    return bool(acl.resource_type and acl.pattern_type)
 
 
 def _printable(text: str) -> str:

@@ -6,13 +6,14 @@ ScramControlManager), and so are the records: one request is one batch, which th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.image.metadata_record import MetadataRecord
-from core.cluster.image.security_image import acl_of_record
+from core.cluster.image.security_image import acl_of_record, counts_text
 from core.cluster.image.security_store import NOT_THERE, TWICE, DeletedAcl, ScramAlteration, ensure_sound
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -24,13 +25,11 @@ from core.protocol.schema.metadata_records import (
     UserScramCredentialRecord,
 )
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion
-from core.security.acl import (
-    ANY_HOST,
-    Acl,
-    AclFilter,
-    PatternType,
-    parse_host_range,
-)
+from core.security.acl import ANY_HOST, Acl, AclFilter, PatternType, parse_host_range
+from core.security.acl_rules import AclRules
+from core.security.principal import Principal
+
+_log = logging.getLogger("plog.authorizer")
 
 MOST_CHANGED_ACLS = 10_000
 """The most ACLs that one request adds or deletes: MAX_RECORDS_PER_USER_OP of Kafka's QuorumController."""
@@ -59,6 +58,7 @@ class SingleNodeSecurity:
         self._ids: dict[Acl, set[bytes]] = {}
         """The ids of each ACL's records: one, unless somebody else wrote the log."""
         self._by_name: dict[str, set[Acl]] = {}
+        self._rules: list[AclRules] = []
         for id_, record in find_image().security.acls.items():
             self._add(acl_of_record(record), id_)
         subscribe(self._on_delta)
@@ -77,13 +77,30 @@ class SingleNodeSecurity:
 
     def _on_delta(self, delta: MetadataDelta) -> None:
         before = delta.before.security.acls
+        added, removed = [], []
         for id_, record in delta.security.acls.changed.items():
             if (old := before.get(id_)) is not None:
-                self._remove(acl_of_record(old), id_)
+                self._remove(acl := acl_of_record(old), id_)
+                if acl not in self._ids:
+                    removed.append(acl)
             if record is not None:
-                self._add(acl_of_record(record), id_)
+                self._add(acl := acl_of_record(record), id_)
+                added.append(acl)
+        for rules in self._rules:
+            rules.change(added=filter(_can_match, added), removed=removed)
 
     # --- ACLs
+
+    def make_rules(self, *, super_users: Collection[Principal], allows_everyone_if_none: bool) -> AclRules:
+        """Returns the rules by these ACLs, which they follow from now on. An ACL of an unknown type of resources or
+        patterns is about nothing that plog knows: it stays in the metadata, and out of the rules.
+        """
+        known = list(filter(_can_match, self._ids))
+        if unknown := len(self._ids) - len(known):
+            _log.warning("%s of the metadata with an unknown type: never matched", counts_text([(unknown, "ACL")]))
+        rules = AclRules(known, super_users=super_users, allows_everyone_if_none=allows_everyone_if_none)
+        self._rules.append(rules)
+        return rules
 
     def acls(self) -> Collection[Acl]:
         return self._ids.keys()
@@ -162,6 +179,10 @@ class SingleNodeSecurity:
         salted = asked.salted_password
         keys = mechanism.stored_key(salted), mechanism.server_key(salted)
         return UserScramCredentialRecord(asked.name, asked.mechanism, asked.salt, *keys, asked.iterations)
+
+
+def _can_match(acl: Acl) -> bool:
+    return bool(acl.resource_type and acl.pattern_type)
 
 
 def _find_problem(acl: Acl, level: int) -> KafkaError | None:
