@@ -232,21 +232,10 @@ class AclRules:
             return _SUPER_USER
         found = self._matching(principal, host, operation, resource_type, name)
         if found:
-            if len(found) == 1:
-                return found[0]
-            acl = self._in_order(found)[0]
-            return Decision(acl.permission_type is AclPermissionType.ALLOW, acl=acl)
+            return found[0] if len(found) == 1 else self._deciding(found)
         if self._allows_everyone_if_none and not any(self._of_all[resource_type].applying_to(name)):
             return _DEFAULT_ALLOW
         return _DEFAULT_DENY
-
-    def matching(
-        self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
-    ) -> list[Acl]:
-        """Returns the ACLs that apply, the one that decides first. A super user is not asked for them, and if there are
-        none, an ALLOW of one of `ALLOWED_BY[operation]` would do.
-        """
-        return self._in_order(self._matching(principal, host, operation, resource_type, name))
 
     def _matching(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
@@ -264,11 +253,11 @@ class AclRules:
         ]
 
     @staticmethod
-    def _in_order(found: list[Decision]) -> list[Acl]:
-        """Returns each DENY, then each ALLOW: StandardAuthorizer stops at the first DENY, and names the last ALLOW."""
-        acls = _sorted(decision.acl for decision in found if decision.acl is not None)
-        allowing = [acl for acl in acls if acl.permission_type is AclPermissionType.ALLOW]
-        return [acl for acl in acls if acl.permission_type is not AclPermissionType.ALLOW] + allowing[::-1]
+    def _deciding(found: list[Decision]) -> Decision:
+        """StandardAuthorizer stops at the first DENY, and names the last ALLOW."""
+        by_acl = {decision.acl: decision for decision in found if decision.acl is not None}
+        acls = _sorted(by_acl)
+        return by_acl[next((acl for acl in acls if not by_acl[acl].is_allowed), acls[-1])]
 
     def allows_somewhere(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
