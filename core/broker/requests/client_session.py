@@ -36,21 +36,8 @@ class Session(Asker):
         self.produce_memory: Any = None
         """Usual Produce requests of this session by their bytes: the dispatcher's own."""
 
-    def may(
-        self,
-        right: Right,
-        name: str = CLUSTER_NAME,
-        request: str = "",
-        *,
-        is_asked: bool = True,
-        count: int = 1,
-    ) -> bool:
-        """See `Authorizer.authorize`."""
-        authorizer = self.authorizer
-        return authorizer is None or authorizer.authorize(self, right, name, request, is_asked=is_asked, count=count)
-
     def has(self, right: Right, name: str = CLUSTER_NAME) -> bool:
-        """As `may`, without a word in metrics and audit log."""
+        """As `RequestContext.may`, without a word in metrics and audit log."""
         authorizer = self.authorizer
         return authorizer is None or authorizer.decide(self, right, name).is_allowed
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from core.broker.requests.client_session import Session
 from core.common.errors import KafkaError
 from core.coordinator.coordinator_environment import ClientInfo
-from core.security.acl import CLUSTER_NAME, DESCRIBE_TOPIC, ResourceType, Right
+from core.security.acl import CLUSTER_NAME, DESCRIBE_TOPIC, Right
 
 _MOST_SHOWN = 200
 """The most characters of a client id in a log line."""
@@ -44,7 +44,7 @@ class RequestContext(NamedTuple):
         return f"client {(self.client_id or '')[:_MOST_SHOWN]!r} at {self.client_host or 'no address'}"
 
     def may(self, right: Right, name: str = CLUSTER_NAME, *, is_asked: bool = True, count: int = 1) -> bool:
-        """See `Session.may`."""
+        """See `Authorizer.authorize`."""
         session = self.session
         authorizer = session.authorizer
         return authorizer is None or authorizer.authorize(
@@ -55,11 +55,3 @@ class RequestContext(NamedTuple):
         """Raises KafkaError with the refusal of the right, if the session lacks it."""
         if not self.may(right, name):
             raise KafkaError(right.refusal)
-
-    def may_somewhere(self, right: Right) -> bool:
-        """See `Session.may_somewhere`."""
-        return self.session.may_somewhere(right, self.api_name)
-
-    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """See `Session.operations`."""
-        return self.session.operations(resource_type, name)

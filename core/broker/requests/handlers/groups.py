@@ -95,7 +95,7 @@ def describe_groups(
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = context.operations(ResourceType.GROUP, group.group_id)
+                group.authorized_operations = context.session.operations(ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -124,7 +124,7 @@ def consumer_group_describe(
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = context.operations(ResourceType.GROUP, group.group_id)
+                group.authorized_operations = context.session.operations(ResourceType.GROUP, group.group_id)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

@@ -134,7 +134,7 @@ def _find(
 
 def cluster_operations(context: RequestContext) -> int:
     """Returns the client's operations on the cluster; none if it may not describe it."""
-    return context.operations(ResourceType.CLUSTER) if context.may(DESCRIBE_THE_CLUSTER) else 0
+    return context.session.operations(ResourceType.CLUSTER) if context.may(DESCRIBE_THE_CLUSTER) else 0
 
 
 def _auto_create(services: Services, name: str, context: RequestContext, *, may_create: bool) -> TopicImage:
@@ -163,7 +163,7 @@ def _describe(topic: TopicImage, request: MetadataRequest, context: RequestConte
 def _operations(topic: str, request: MetadataRequest, context: RequestContext) -> int:
     if not request.include_topic_authorized_operations:
         return _NOT_REQUESTED
-    return context.operations(ResourceType.TOPIC, topic)
+    return context.session.operations(ResourceType.TOPIC, topic)
 
 
 def _partitions(known: MetadataBrokers, topic: TopicImage, version: int) -> Iterator[MetadataResponsePartition]:
@@ -237,7 +237,7 @@ def describe_topic_partitions(
                 topics.append(DescribeTopicPartitionsResponseTopic(DESCRIBE_TOPIC.refusal, name))
             continue
         topic = image.topics.get(name)
-        operations = context.operations(ResourceType.TOPIC, name)
+        operations = context.session.operations(ResourceType.TOPIC, name)
         if topic is None:
             if not left:
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))

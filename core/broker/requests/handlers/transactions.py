@@ -64,7 +64,9 @@ def init_producer_id(
     if transactional_id is not None:
         if not context.may(WRITE_TRANSACTIONAL_ID, transactional_id):
             return _refused_id(WRITE_TRANSACTIONAL_ID.refusal)
-    elif not context.may(IDEMPOTENT_WRITE, is_asked=False) and not context.may_somewhere(WRITE_TOPIC):
+    elif not context.may(IDEMPOTENT_WRITE, is_asked=False) and not context.session.may_somewhere(
+        WRITE_TOPIC, context.api_name
+    ):
         return _refused_id(IDEMPOTENT_WRITE.refusal)
     names_producer = request.producer_id != NO_PRODUCER_ID
     if request.transactional_id == "" or names_producer != (request.producer_epoch != NO_PRODUCER_EPOCH):

@@ -76,21 +76,21 @@ def test_without_an_authorizer_the_owner_may_change_acls_and_clients_may_not(tmp
     assert shown(broker, owner) == shown(broker) == [("a", "User:ann"), ("b", "User:ann")]
     broker.close()
     again = open_broker(tmp_path)
-    assert open_session(again, "User:ann").may(DESCRIBE_TOPIC, "b")
-    assert not open_session(again, "User:ann").may(DESCRIBE_TOPIC, "c")
+    assert open_session(again, "User:ann").has(DESCRIBE_TOPIC, "b")
+    assert not open_session(again, "User:ann").has(DESCRIBE_TOPIC, "c")
     assert shown(again, open_session(again, str(LOCAL))) == [("a", "User:ann"), ("b", "User:ann")]
 
 
 def test_what_is_created_and_deleted_holds_for_the_next_request(tmp_path: Path) -> None:
     broker = open_secured_broker(tmp_path, super_users="User:root")
     root, ann = open_session(broker, "User:root"), open_session(broker, "User:ann")
-    assert not ann.may(DESCRIBE_TOPIC, "t")
+    assert not ann.has(DESCRIBE_TOPIC, "t")
     assert create(broker, creation(), session=root) == [(0, "")]
-    assert ann.may(DESCRIBE_TOPIC, "t")
+    assert ann.has(DESCRIBE_TOPIC, "t")
     refused = [(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.text)]
     assert create(broker, creation("u"), session=ann) == refused
     assert delete(broker, {"resource_name_filter": "t"}, {}, session=root) == [(0, ["t"]), (0, ["t"])]
-    assert not ann.may(DESCRIBE_TOPIC, "t")
+    assert not ann.has(DESCRIBE_TOPIC, "t")
     assert shown(broker, root) == []
 
 

@@ -13,6 +13,8 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.observe.metrics import broker_metrics
 from core.broker.requests import authorizer
 from core.broker.requests.authorizer import Asker, Authorizer
+from core.broker.requests.client_session import Session
+from core.broker.requests.request_context import RequestContext
 from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.task import finish
 from core.common.topic_partition import random_uuid
@@ -49,7 +51,11 @@ ALICE_READS = Acl(
 
 
 def sees(broker: SteeredNode, principal: str = "User:alice", topic: str = "t") -> bool:
-    return open_session(broker, principal).may(DESCRIBE_TOPIC, topic)
+    return may(open_session(broker, principal), topic)
+
+
+def may(session: Session, topic: str = "t") -> bool:
+    return RequestContext(0, None, session, "Metadata").may(DESCRIBE_TOPIC, topic)
 
 
 def test_rules_follow_the_metadata(tmp_path: Path) -> None:
@@ -192,12 +198,12 @@ def test_the_audit_log_has_a_bound_a_second_and_says_what_is_missing(
     session = open_session(broker, "User:alice")
     with caplog.at_level("INFO", "plog.authorizer"):
         for number in range(1500):
-            session.may(DESCRIBE_TOPIC, "a\nb", "Metadata")
+            may(session, "a\nb")
             if not number % 3:  # the lines of others have their room
-                open_session(broker, f"User:{number}").may(DESCRIBE_TOPIC, "t", "Metadata")
+                sees(broker, f"User:{number}")
         assert len(caplog.records) == 1000
         now[0] += 1
-        session.may(DESCRIBE_TOPIC, "t", "Metadata")
+        may(session)
     assert broker.authorizer is not None
     assert broker.authorizer.denied == 2001
     texts = [record.getMessage() for record in caplog.records]
