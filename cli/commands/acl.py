@@ -251,16 +251,11 @@ def _read(place: Place, *, makes_directory: bool = False) -> tuple[list[Acl], st
     `makes_directory`, one that does not exist has none.
     """
     from core.client.admin.security_admin import SecurityAdmin, read_stored_security
-    from core.files.file_names import ensure_no_cluster
-    from core.forensics.partition_reader import ensure_data_directory
 
     session = place.session()
     if session.find_server() is None:
-        ensure_no_cluster(session.directory)
-        if makes_directory and not session.directory.exists():
-            return [], f"in {session.directory}"
-        ensure_data_directory(session.directory)
-        return read_stored_security(session.directory)[0], f"in {session.directory}"
+        acls, _ = read_stored_security(session.directory, may_be_missing=makes_directory)
+        return acls, f"in {session.directory}"
     with session.open_client(is_read_only=True) as client:
         return SecurityAdmin(client).describe_acls(), client.place
 

@@ -64,16 +64,10 @@ def _find(place: Place, names: list[str], *, makes_directory: bool = False) -> t
     metadata log. With `makes_directory`, one that does not exist has none.
     """
     from core.client.admin.security_admin import SecurityAdmin, read_stored_security
-    from core.files.file_names import ensure_no_cluster
-    from core.forensics.partition_reader import ensure_data_directory
 
     session = place.session()
     if session.find_server() is None:
-        ensure_no_cluster(session.directory)
-        if makes_directory and not session.directory.exists():
-            return [], f"in {session.directory}"
-        ensure_data_directory(session.directory)
-        _, stored = read_stored_security(session.directory)
+        _, stored = read_stored_security(session.directory, may_be_missing=makes_directory)
         return [one for one in stored if not names or one.user in names], f"in {session.directory}"
     with session.open_client(is_read_only=True) as client:
         return SecurityAdmin(client).describe_users(names), client.place

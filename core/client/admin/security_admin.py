@@ -20,6 +20,7 @@ from core.cluster.image.security_image import acl_of_record
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError, UsageError, ensure_success
+from core.files.file_names import ensure_no_cluster
 from core.protocol.schema.acls import (
     CREATE_ACLS,
     DELETE_ACLS,
@@ -251,13 +252,18 @@ def ask_authorizer_settings(client: KafkaClient) -> AuthorizerSettings:
 # --- what a directory that nobody serves says
 
 
-def read_stored_security(directory: Path) -> tuple[list[Acl], list[ScramCredential]]:
+def read_stored_security(directory: Path, *, may_be_missing: bool = False) -> tuple[list[Acl], list[ScramCredential]]:
     """Returns the ACLs and the SCRAM credentials that the metadata log of a data directory holds, plog's or Kafka's; no
-    lock is taken, nothing is written. Raises UsageError if the directory has no metadata log, and what
-    `read_metadata_image` raises.
+    lock is taken, nothing is written. With `may_be_missing`, a directory that does not exist has none. Raises
+    UsageError for the directory of a whole cluster, or without a metadata log, and what `read_metadata_image` raises.
     """
     from core.cluster.image.metadata_log import read_metadata_image  # with it comes the log engine
+    from core.forensics.partition_reader import ensure_data_directory
 
+    ensure_no_cluster(directory)
+    if may_be_missing and not directory.exists():
+        return [], []
+    ensure_data_directory(directory)
     image = read_metadata_image(directory)
     if image is None:
         raise UsageError(
