@@ -20,7 +20,7 @@ from functools import partial
 from core.broker.config.client_quotas import USER, is_legal_name
 from core.broker.serving.loop_tasks import LoopTasks
 from core.cluster.image.security_store import (
-    MECHANISMS,
+    MECHANISM_NUMBERS,
     NOT_THERE,
     TWICE,
     DeletedAcl,
@@ -44,8 +44,6 @@ _SCRAM = "SCRAM-"
 _ITERATIONS = re.compile(r"(?:^|,)iterations=(\d{1,9})(?:,|$)")
 
 WriteSettings = Callable[[ConfigEntity, Mapping[str, str | None]], Awaitable[KafkaError | None]]
-
-_NUMBERS = {one.name: number for number, one in MECHANISMS.items()}
 
 
 class ZooKeeperSecurity:
@@ -129,7 +127,9 @@ class ZooKeeperSecurity:
     def scram_users(self) -> Mapping[str, Mapping[int, int]]:
         """The iterations are 0 if a credential can't be read."""
         return {
-            user: {_NUMBERS[name]: _iterations(text) for name, text in found.items() if name in _NUMBERS}
+            user: {
+                MECHANISM_NUMBERS[name]: _iterations(text) for name, text in found.items() if name in MECHANISM_NUMBERS
+            }
             for user, found in self.users.items()
             if found
         }

@@ -6,7 +6,6 @@ Brokers of KRaft forward a change to the controller; in a cluster with ZooKeeper
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import METADATA_SECONDS, Retry
 from core.cluster.image.security_image import acl_of_record
+from core.cluster.image.security_store import MECHANISM_NUMBERS, MECHANISMS
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError, UsageError, ensure_success
@@ -58,11 +58,6 @@ class ScramCredential(NamedTuple):
     user: str
     mechanism: str
     iterations: int
-
-
-SCRAM_NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""Mechanism -> its number (org.apache.kafka.clients.admin.ScramMechanism)."""
-_MECHANISMS = {number: name for name, number in SCRAM_NUMBERS.items()}
 
 
 class SecurityAdmin:
@@ -144,7 +139,7 @@ class SecurityAdmin:
                 continue
             ensure_success(result.error_code, f"user {result.user}", result.error_message)
             found += [
-                ScramCredential(result.user, _MECHANISMS.get(one.mechanism, str(one.mechanism)), one.iterations)
+                ScramCredential(result.user, _mechanism(one.mechanism), one.iterations)
                 for one in result.credential_infos
             ]
         return sorted(found)
@@ -153,16 +148,15 @@ class SecurityAdmin:
         """Makes or replaces a credential. The SaltedPassword is sent, with which anybody who reads it can log in as the
         user: raises UsageError if a network would carry it in plain, unless that is allowed.
         """
-        name = credential.mechanism
+        number, iterations = MECHANISM_NUMBERS[credential.mechanism], credential.iterations
         salt = secrets.token_bytes(_SALT_BYTES)
-        digest = name.removeprefix("SCRAM-").replace("-", "").lower()
-        salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, credential.iterations)
-        change = ScramCredentialUpsertion(credential.user, SCRAM_NUMBERS[name], credential.iterations, salt, salted)
+        salted = MECHANISMS[number].salted_password(password, salt, iterations)
+        change = ScramCredentialUpsertion(credential.user, number, iterations, salt, salted)
         self._alter_users(AlterUserScramCredentialsRequest(upsertions=[change]), allows_plaintext=allows_plaintext)
         self._wait_until(lambda: credential in self.describe_users([credential.user]))
 
     def delete_credential(self, user: str, mechanism: str) -> None:
-        number = SCRAM_NUMBERS[mechanism] if mechanism in SCRAM_NUMBERS else int(mechanism)  # of a later Kafka
+        number = MECHANISM_NUMBERS[mechanism] if mechanism in MECHANISM_NUMBERS else int(mechanism)  # of a later Kafka
         change = ScramCredentialDeletion(user, number)
         self._alter_users(AlterUserScramCredentialsRequest(deletions=[change]), allows_plaintext=True)
         self._wait_until(lambda: mechanism not in {one.mechanism for one in self.describe_users([user])})
@@ -191,6 +185,11 @@ class SecurityAdmin:
                 ensure_success(result.error_code, f"user {result.user}", result.error_message)
 
         at_controller(self._client, alter)
+
+
+def _mechanism(number: int) -> str:
+    """Returns the name, or the number of a mechanism that plog does not know."""
+    return MECHANISMS[number].name if number in MECHANISMS else str(number)
 
 
 def _ensure_done(code: int, acl: Acl, message: str | None) -> None:
@@ -272,7 +271,7 @@ def read_stored_security(directory: Path, *, may_be_missing: bool = False) -> tu
         )
     acls = [acl_of_record(record) for record in image.security.acls.values()]
     users = [
-        ScramCredential(one.name, _MECHANISMS.get(one.mechanism, str(one.mechanism)), one.iterations)
+        ScramCredential(one.name, _mechanism(one.mechanism), one.iterations)
         for one in image.security.scram_credentials.values()
     ]
     return acls, sorted(users)

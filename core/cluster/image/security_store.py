@@ -21,6 +21,7 @@ MOST_ITERATIONS = 16_384
 
 MECHANISMS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
 """The mechanisms by their numbers in requests and records (org.apache.kafka.clients.admin.ScramMechanism)."""
+MECHANISM_NUMBERS = {one.name: number for number, one in MECHANISMS.items()}
 
 TWICE = "A user credential cannot be altered twice in the same request"
 NOT_THERE = "Attempt to delete a user credential that does not exist"
