@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 
 from core.security.acl import (
     ALLOWED_BY,
-    OPERATIONS,
     Acl,
     AclFilter,
     AclOperation,
@@ -26,7 +23,7 @@ from core.security.acl import (
 )
 from core.security.acl_rules import AclRules, ZooKeeperAclRules
 from core.security.principal import ANONYMOUS, ANY_USER, LOCAL, Principal
-from tests.support.authorizers import RECORDED, RULES, differences, recorded
+from tests.support.authorizers import RULES, differences, recorded
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -57,33 +54,6 @@ def test_two_thousand_recorded_questions(authorizer: str) -> None:
     cases, answers = recorded(authorizer)
     assert len(answers) == 2_000
     assert differences(authorizer, cases, answers) == []
-
-
-def test_the_captured_sets_of_acls() -> None:
-    sets = json.loads(gzip.decompress((RECORDED / "acl_semantics.json.gz").read_bytes()))
-    differing = []
-    for each in sets:
-        made = [entry for entry, done in zip(each["entries"], each["created"], strict=True) if done["ErrorCode"] == 0]
-        keys = (
-            "ResourceType",
-            "ResourceName",
-            "ResourcePatternType",
-            "Principal",
-            "Host",
-            "Operation",
-            "PermissionType",
-        )
-        rules = AclRules(Acl.of_numbers(*(entry[key] for key in keys)) for entry in made)
-        for host in ("127.0.0.1", "127.0.0.2"):
-            for topic, expected in each[f"from {host}"].items():
-                held = [
-                    op for op in OPERATIONS[TOPIC] if rules.decide(Principal("User", "sem"), host, op, TOPIC, topic)[0]
-                ]
-                shown = sorted("".join(word.capitalize() for word in op.name.split("_")) for op in held)
-                if (shown if DESCRIBE in held else 29) != expected:
-                    differing.append((each["acls"], topic))
-    assert len(sets) == 26
-    assert differing == [("host as network", "orders")] * 2  # the capture is of Kafka 4.3, which had no ranges of hosts
 
 
 # --- as a model says
