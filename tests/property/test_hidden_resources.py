@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.broker.requests.authorizer import Authorizer
 from core.broker.requests.client_session import Session
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
-from core.files.file_records import FileRegion
-from core.protocol.frame import encode_request
 from core.protocol.message import Api
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.group_offsets import (
@@ -39,7 +37,7 @@ from core.protocol.schema.transactions import (
 from core.security.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, PatternType, ResourceType
 from core.security.acl_rules import AclRules
 from core.security.principal import Principal
-from tests.support.broker import SteeredNode, add_topic, ask, open_broker, produce_values
+from tests.support.broker import SteeredNode, add_topic, ask, completed, joined, open_broker, produce_values, send
 from tests.support.filled_requests import Names, requests_to
 from tests.support.requests import SERVED_APIS
 
@@ -149,7 +147,6 @@ CASES = st.sampled_from(list(OPERATIONS)).flatmap(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=CASES, names=st.builds(Names, TOPICS, NAME, NAME), number=st.integers(0, 20))
 def test_no_answer_depends_on_what_one_may_not_describe(
     pairs: dict[ResourceType, Pair], case: tuple[ResourceType, list[Acl]], names: Names, number: int
@@ -170,15 +167,8 @@ def test_no_answer_depends_on_what_one_may_not_describe(
 
 def answer(node: SteeredNode, session: Session, api: Api[Any, Any], version: int, request: Any) -> tuple[bool, bytes]:
     """Whether it waited, and what it is when its time is over."""
-    frame = encode_request(api, version, 7, "test", request)
     try:
-        pieces: Any = node.dispatcher.handle(memoryview(bytearray(frame))[4:], session)
+        sent = send(node, api, request, version, session)
     except MalformedMessageError as error:
         return False, str(error).encode()
-    waits = isinstance(pieces, Pending)
-    if waits:
-        arrived: list[Any] = []
-        pieces.on_value = arrived.append
-        pieces.complete_now()
-        (pieces,) = arrived
-    return waits, b"".join(piece.read() if isinstance(piece, FileRegion) else bytes(piece) for piece in pieces or ())
+    return isinstance(sent, Pending), joined(completed(sent))

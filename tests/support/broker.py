@@ -282,8 +282,22 @@ def ask_later(broker: SteeredNode, api: Api[Any, Res], request: Any, version: in
     return answers
 
 
+def completed(answer: Any) -> Any:
+    """The pieces of what `send` returned: of an answer that waits, as it is when its time is over."""
+    if not isinstance(answer, Pending):
+        return answer
+    arrived: list[Any] = []
+    answer.on_value = arrived.append
+    answer.complete_now()
+    return arrived[0]
+
+
+def joined(pieces: Sequence[Piece] | None) -> bytes:
+    return b"".join(p.read() if isinstance(p, FileRegion) else bytes(p) for p in pieces or ())
+
+
 def decode(api: Api[Any, Res], pieces: Sequence[Piece], version: int) -> Res:
-    whole = b"".join(p.read() if isinstance(p, FileRegion) else bytes(p) for p in pieces)
+    whole = joined(pieces)
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     correlation_id, response = decode_response(api, version, memoryview(whole)[4:])
     assert correlation_id == 77

@@ -23,7 +23,6 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import STANDARD_AUTHORIZER
 from core.broker.requests.client_session import Session
 from core.common.pending import Pending
-from core.files.file_records import FileRegion
 from core.security.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, PatternType, ResourceType
 from core.security.principal import Principal
 from tests.support.answers import comparison
@@ -37,7 +36,7 @@ from tests.support.answers.message_codec import (
     encode_request,
     fields_of_request,
 )
-from tests.support.broker import SteeredNode, Timers, add_topic, delete_topic
+from tests.support.broker import SteeredNode, Timers, add_topic, delete_topic, joined
 from tests.support.logs import NOW
 from tests.support.manual_clock import ManualClock
 from tests.support.requests import SERVED_APIS
@@ -188,8 +187,7 @@ class SecuredBroker:
         return self.decode(api, version, answer)
 
     def decode(self, api: str, version: int, pieces: Any) -> Fields:
-        whole = b"".join(piece.read() if isinstance(piece, FileRegion) else bytes(piece) for piece in pieces)
-        return decode_response(api, version, whole[4:])
+        return decode_response(api, version, joined(pieces)[4:])
 
     def topic_ids(self) -> dict[str, str]:
         """The ids of the broker's topics by name, in hex."""

@@ -21,8 +21,7 @@ from core.broker.requests.request_dispatcher import _SERVED
 from core.broker.requests.served_api import NOTHING, ServedApi
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
-from core.files.file_records import FileRegion
-from core.protocol.frame import decode_response, encode_request
+from core.protocol.frame import decode_response
 from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DescribeClusterRequest
@@ -51,7 +50,17 @@ from core.security.acl import (
 )
 from core.security.acl_rules import AclRules, Decision
 from core.security.principal import Principal
-from tests.support.broker import SteeredNode, add_topic, ask, delete_topic, open_broker, produce
+from tests.support.broker import (
+    SteeredNode,
+    add_topic,
+    ask,
+    completed,
+    delete_topic,
+    joined,
+    open_broker,
+    produce,
+    send,
+)
 from tests.support.fake_entry import FakeEntry
 from tests.support.filled_requests import NO_ID, Names, general_requests, named_requests, requests_to
 from tests.support.logs import make_batch
@@ -107,16 +116,9 @@ class Door:
 
     def ask(self, principal: Principal, api: Api[Any, Any], version: int, request: Any) -> bytes:
         """Returns the answer; b"" if there is none."""
-        session = Session(principal, "", HOST, HOST, self.authorizer)
-        frame = encode_request(api, version, 7, "test", request)
-        answer: Any = self.node.dispatcher.handle(memoryview(bytearray(frame))[4:], session)
-        if isinstance(answer, Pending):
-            assert principal != NOBODY, "a refused client waits"
-            arrived: list[Any] = []
-            answer.on_value = arrived.append
-            answer.complete_now()
-            (answer,) = arrived
-        return b"".join(piece.read() if isinstance(piece, FileRegion) else bytes(piece) for piece in answer or ())
+        answer = send(self.node, api, request, version, Session(principal, "", HOST, HOST, self.authorizer))
+        assert not (isinstance(answer, Pending) and principal == NOBODY), "a refused client waits"
+        return joined(completed(answer))
 
     def versions(self, served: ServedApi[Any, Any]) -> range:
         versions = served.versions(self.node.services.finalized_of_cluster)
