@@ -27,6 +27,7 @@ from tests.support.security_captures import (
     SecuredBroker,
     assert_explained,
     capture,
+    in_order,
     matrix,
     principal,
     unexplained,
@@ -54,13 +55,6 @@ def differences(ours: Any, theirs: Any) -> list[Difference]:
     step = Step("", "", 0)
     found = comparison.differences({step: in_order(ours)}, {step: in_order(theirs)})
     return [Difference(ADMIN, each.path, str(each.plog), str(each.kafka)) for each in found]
-
-
-def in_order(value: Any) -> Any:
-    """Kafka's lists are in no order."""
-    if isinstance(value, dict):
-        return {name: in_order(each) for name, each in value.items()}
-    return sorted(map(in_order, value), key=str) if isinstance(value, list) else value
 
 
 # --- ACLs

@@ -14,13 +14,12 @@ import pytest
 
 from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.common.pending import Pending
-from tests.support.broker import add_topic
+from tests.support.broker import add_topic, allow
 from tests.support.security_captures import (
     ADMIN,
     Difference,
     Fields,
     SecuredBroker,
-    allow,
     assert_explained,
     capture,
     captured_ids,
@@ -28,6 +27,7 @@ from tests.support.security_captures import (
     matrix,
     principal,
     right_acls,
+    right_of,
 )
 
 LATEST = {
@@ -157,7 +157,7 @@ def test_a_right_that_is_taken_away_holds_from_the_next_request(broker: Live) ->
         broker.produce(ADMIN)
     before = [{"Name": "t", "Partitions": [{"PartitionIndex": 0, "Offset": 9}]}]
     broker.say(ADMIN, "DeleteRecords", Topics=before, TimeoutMs=1000)
-    acls = [allow(principal(CAROL), right, "t") for right in ("Topic-Read", "Topic-Write")]
+    acls = [allow(right_of(right), str(principal(CAROL))) for right in ("Topic-Read", "Topic-Write")]
     for acl in acls:
         broker.rules.add(acl)
 

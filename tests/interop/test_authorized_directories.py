@@ -26,7 +26,7 @@ from tests.support.answers.message_codec import Fields
 from tests.support.free_ports import free_ports
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
-from tests.support.security_captures import capture
+from tests.support.security_captures import capture, in_order
 from tests.support.server import Server, call_plog
 
 pytestmark = [requires_kafka, pytest.mark.java]
@@ -122,13 +122,6 @@ def ask_about_acls(broker: AskedBroker) -> dict[str, Any]:
         answers[f"delete {number} {wanted}"] = in_order(broker.query("DeleteAcls", Filters=[wanted, wanted]))
     answers["left"] = broker.query("DescribeAcls", **EVERYTHING)
     return answers
-
-
-def in_order(value: Any) -> Any:
-    """Kafka's lists are in no order."""
-    if isinstance(value, dict):
-        return {name: in_order(each) for name, each in value.items()}
-    return sorted(map(in_order, value), key=str) if isinstance(value, list) else value
 
 
 def prepare(broker: AskedBroker, seed: int) -> None:

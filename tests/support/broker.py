@@ -42,7 +42,7 @@ from core.protocol.schema.produce import (
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
-from core.security.acl import Acl
+from core.security.acl import CLUSTER_NAME, Acl, AclPermissionType, PatternType, ResourceType, Right
 from core.security.principal import ANONYMOUS, Principal
 from tests.support.logs import NOW, make_batch
 from tests.support.manual_clock import ManualClock
@@ -236,6 +236,13 @@ def write_acls(broker: SteeredNode, *acls: Acl) -> list[bytes]:
     records = [AccessControlEntryRecord(random_uuid(), *acl) for acl in acls]
     broker.services.controller._submit(records)
     return [record.id for record in records]
+
+
+def allow(right: Right, principal: str, name: str = "t") -> Acl:
+    """An ACL that gives the right on the resource of that name, or on the cluster."""
+    if right.resource_type is ResourceType.CLUSTER:
+        name = CLUSTER_NAME
+    return Acl(right.resource_type, name, PatternType.LITERAL, principal, "*", right.operation, AclPermissionType.ALLOW)
 
 
 def open_session(broker: SteeredNode, principal: str, host: str = "127.0.0.1") -> Session:

@@ -23,7 +23,7 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import STANDARD_AUTHORIZER
 from core.broker.requests.client_session import Session
 from core.common.pending import Pending
-from core.security.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, PatternType, ResourceType
+from core.security.acl import Acl, AclOperation, ResourceType, Right
 from core.security.principal import Principal
 from tests.support.answers import comparison
 from tests.support.answers.asked_broker import Step
@@ -36,7 +36,7 @@ from tests.support.answers.message_codec import (
     encode_request,
     fields_of_request,
 )
-from tests.support.broker import SteeredNode, Timers, add_topic, delete_topic, joined
+from tests.support.broker import SteeredNode, Timers, add_topic, allow, delete_topic, joined
 from tests.support.logs import NOW
 from tests.support.manual_clock import ManualClock
 from tests.support.requests import SERVED_APIS
@@ -108,26 +108,17 @@ def principal(user: str) -> Principal:
     return Principal("User", user.replace("-", "_"))
 
 
-def allow(who: Principal, right: str, name: str = "*") -> Acl:
-    """Returns an ACL that gives a right, such as `Topic-Read`, on all resources of the type, or on one."""
-    kind, operation = (re.sub(r"(?<!^)(?=[A-Z])", "_", word).upper() for word in right.split("-"))
-    resource_type = ResourceType[kind]
-    return Acl(
-        resource_type,
-        CLUSTER_NAME if resource_type is ResourceType.CLUSTER else name,
-        PatternType.LITERAL,
-        str(who),
-        "*",
-        AclOperation[operation],
-        AclPermissionType.ALLOW,
-    )
+def right_of(text: str) -> Right:
+    """Returns a right such as `Topic-Read`."""
+    kind, operation = (re.sub(r"(?<!^)(?=[A-Z])", "_", word).upper() for word in text.split("-"))
+    return Right.of(AclOperation[operation], ResourceType[kind])
 
 
 @cache
 def right_acls() -> dict[str, Acl]:
     """The ACL of each user of the matrix that has one."""
     names = dict.fromkeys(user for case in matrix().values() for user in case.answers if "-" in user)
-    return {user: allow(principal(user), user) for user in names}
+    return {user: allow(right_of(user), str(principal(user)), "*") for user in names}
 
 
 _SETTINGS = {
@@ -319,7 +310,7 @@ def replay_combinations(broker: SecuredBroker) -> dict[str, list[Difference]]:
     found: dict[str, list[Difference]] = {}
     for user, rights, case, theirs in combinations():
         for right in rights:
-            broker.rules.add(allow(principal(user), right))
+            broker.rules.add(allow(right_of(right), str(principal(user)), "*"))
         if case.api in served_names():
             answer = broker.ask(user, case.api, case.version, case.request)
             found[f"{' + '.join(rights)}: {case.name}"] = differences(user, answer, theirs)
@@ -348,6 +339,13 @@ def comparable(value: Any, field: str = "") -> Any:
     if isinstance(value, list):
         return sorted((comparable(each) for each in value), key=lambda each: json.dumps(each, sort_keys=True))
     return value
+
+
+def in_order(value: Any) -> Any:
+    """The answer with its lists sorted: Kafka's are in no order."""
+    if isinstance(value, dict):
+        return {name: in_order(each) for name, each in value.items()}
+    return sorted(map(in_order, value), key=str) if isinstance(value, list) else value
 
 
 def _presence(value: Any) -> Any:

@@ -38,14 +38,10 @@ from core.security.acl import (
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC,
     READ_GROUP,
-    Acl,
-    AclPermissionType,
-    PatternType,
-    Right,
 )
 from core.security.acl_rules import AclRules
 from core.security.principal import Principal
-from tests.support.broker import SteeredNode, add_topic, ask, fetch_request, open_secured_broker, open_session
+from tests.support.broker import SteeredNode, add_topic, allow, ask, fetch_request, open_secured_broker, open_session
 from tests.support.fake_entry import FakeEntry
 from tests.support.member import Member
 
@@ -55,14 +51,12 @@ NO_TOPICS_ID = b"\x11" * 16
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def allow(right: Right, name: str) -> Acl:
-    return Acl(right.resource_type, name, PatternType.LITERAL, ALICE, "*", right.operation, AclPermissionType.ALLOW)
-
-
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[SteeredNode]:
     """Alice may describe the topic `seen`, and the settings of the group `hidden`, but not the topic `hidden`."""
-    node = open_secured_broker(tmp_path, allow(DESCRIBE_TOPIC, "seen"), allow(DESCRIBE_GROUP_CONFIGS, "hidden"))
+    node = open_secured_broker(
+        tmp_path, allow(DESCRIBE_TOPIC, ALICE, "seen"), allow(DESCRIBE_GROUP_CONFIGS, ALICE, "hidden")
+    )
     yield node
     node.close()
 
@@ -143,13 +137,13 @@ def test_a_regular_expression_finds_what_one_may_see_by_now(broker: SteeredNode)
     topic_id = add_topic(broker, "hidden")
     assert broker.authorizer is not None
     rules, session = broker.authorizer.rules, open_session(broker, ALICE)
-    rules.add(allow(READ_GROUP, "g"))
+    rules.add(allow(READ_GROUP, ALICE, "g"))
     request = ConsumerGroupHeartbeatRequest("g", "a", 0, rebalance_timeout_ms=1000, topic_partitions=[])
     request.subscribed_topic_regex = "h.*"
     answer = ask(broker, CONSUMER_GROUP_HEARTBEAT, request, session=session)
     assert (answer.error_code, _assigned(answer)) == (0, [])
     for change, found in ((rules.add, [topic_id]), (rules.remove, [])):
-        change(allow(DESCRIBE_TOPIC, "hidden"))
+        change(allow(DESCRIBE_TOPIC, ALICE, "hidden"))
         again = ConsumerGroupHeartbeatRequest("g", "a", answer.member_epoch, rebalance_timeout_ms=-1)
         answer = ask(broker, CONSUMER_GROUP_HEARTBEAT, again, session=session)
         assert _assigned(answer) == found

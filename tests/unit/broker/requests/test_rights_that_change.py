@@ -28,14 +28,10 @@ from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.topic_changes import DELETE_RECORDS
 from core.security.acl import (
     ALTER_CLUSTER,
-    CLUSTER_NAME,
     DESCRIBE_TOPIC,
     READ_TOPIC,
     WRITE_TOPIC,
-    Acl,
     AclPermissionType,
-    PatternType,
-    Right,
 )
 from core.security.principal import Principal
 from tests.support.broker import (
@@ -44,6 +40,7 @@ from tests.support.broker import (
     SteeredNode,
     Timers,
     add_topic,
+    allow,
     ask,
     decode,
     fetch_request,
@@ -65,32 +62,18 @@ ALICE, BOB, CAROL = "User:alice", "User:bob", "User:carol"
 ALICES_HOST, BOBS_HOST = "127.0.0.1", "127.0.0.2"
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 T0 = TopicPartition("t", 0)
-
-
-def allow(right: Right, principal: str, name: str = "t") -> Acl:
-    return Acl(right.resource_type, name, PatternType.LITERAL, principal, "*", right.operation, AclPermissionType.ALLOW)
+WITHOUT_ALICES = DeleteAclsRequest([DeleteAclsFilter(*allow(WRITE_TOPIC, ALICE))])
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[SteeredNode]:
     """Alice may write to the topic `t`, and read it."""
     node = open_secured_broker(
-        tmp_path, allow(WRITE_TOPIC, ALICE), allow(READ_TOPIC, ALICE), allow(ALTER_CLUSTER, ALICE, CLUSTER_NAME)
+        tmp_path, allow(WRITE_TOPIC, ALICE), allow(READ_TOPIC, ALICE), allow(ALTER_CLUSTER, ALICE)
     )
     add_topic(node)
     yield node
     node.close()
-
-
-def without(broker: SteeredNode, *acls: Acl) -> DeleteAclsRequest:
-    filters = [
-        DeleteAclsFilter(
-            acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation,
-            acl.permission_type,
-        )
-        for acl in acls
-    ]  # fmt: skip
-    return DeleteAclsRequest(filters)
 
 
 def produce_code(pieces: Any) -> int:
@@ -154,7 +137,7 @@ async def test_two_clients_send_the_same_bytes(broker: SteeredNode) -> None:
 
 async def test_a_right_is_taken_away_between_two_requests_that_came_together(broker: SteeredNode) -> None:
     request = PRODUCE, produce_request(make_batch(b"v")), PRODUCE_BY_NAME
-    removal = DELETE_ACLS, without(broker, allow(WRITE_TOPIC, ALICE)), 3
+    removal = DELETE_ACLS, WITHOUT_ALICES, 3
     async with serving(broker, by_host) as server:
         first, second, removed, third, fourth = await exchange(
             server, ALICES_HOST, request, request, removal, request, request
@@ -184,7 +167,7 @@ async def test_a_refused_request_without_answer_closes_the_connection(broker: St
 def test_a_remembered_produce_ends_with_the_right_and_begins_with_it(broker: SteeredNode) -> None:
     alice = open_session(broker, ALICE)
     assert [write(broker, alice), write(broker, alice)] == [0, 0]
-    ask(broker, DELETE_ACLS, without(broker, allow(WRITE_TOPIC, ALICE)), 3)
+    ask(broker, DELETE_ACLS, WITHOUT_ALICES, 3)
     assert [write(broker, alice), write(broker, alice)] == [29, 29]
     write_acls(broker, allow(WRITE_TOPIC, ALICE))
     assert [write(broker, alice), write(broker, alice)] == [0, 0]

@@ -39,12 +39,9 @@ from core.protocol.schema.transactions import (
     InitProducerIdRequest,
 )
 from core.security.acl import (
-    CLUSTER_NAME,
     REFUSALS,
     Acl,
     AclOperation,
-    AclPermissionType,
-    PatternType,
     ResourceType,
     Right,
 )
@@ -53,6 +50,7 @@ from core.security.principal import Principal
 from tests.support.broker import (
     SteeredNode,
     add_topic,
+    allow,
     ask,
     completed,
     delete_topic,
@@ -140,19 +138,7 @@ class Door:
 def _all_but(lacking: Right | None, served: ServedApi[Any, Any]) -> tuple[Principal, list[Acl]]:
     """Returns somebody who has the rights that the API needs, but for one, and its ACLs."""
     who = Principal("User", f"{served.api.name} without {lacking}")
-    return who, [
-        Acl(
-            right.resource_type,
-            CLUSTER_NAME if right.resource_type is ResourceType.CLUSTER else "*",
-            PatternType.LITERAL,
-            str(who),
-            "*",
-            right.operation,
-            AclPermissionType.ALLOW,
-        )
-        for right in served.needs.rights
-        if right != lacking
-    ]
+    return who, [allow(right, str(who), "*") for right in served.needs.rights if right != lacking]
 
 
 def _rules() -> AclRules:
