@@ -161,8 +161,8 @@ class RunningBroker(_Log):
     """A broker that clients may connect to; `data_dir` is where its files are. `client_settings`, by the names of
     Kafka's client.properties, say how it is reached if it needs TLS or SASL; `${env:NAME}` is replaced in them.
 
-    Its methods are requests of the directory's owner, whom an authorizer refuses nothing: clients of its
-    `bootstrap_servers` have the rights that ACLs give them.
+    Without `client_settings` its methods are requests of the directory's owner, whom an authorizer refuses nothing:
+    clients of its `bootstrap_servers` have the rights that ACLs give them.
     """
 
     bootstrap_servers: str
@@ -399,7 +399,7 @@ def running_cluster(
 def _open_client(
     bootstrap_servers: str, client_settings: Mapping[str, str], directory: Path | None = None
 ) -> Iterator[KafkaClient]:
-    """With a `directory`, its owner is the client, if a broker of this machine serves it."""
+    """With a `directory`, its owner is the client, if a broker of this machine serves it, and no settings log in."""
     from core.client.net.client_config_files import replace_references
     from core.client.net.kafka_client import Connector, KafkaClient
     from core.client.net.owner_socket import connect_as_owner
@@ -410,7 +410,7 @@ def _open_client(
     security = parse_client_settings(settings).security
     addresses = parse_bootstrap(bootstrap_servers, security.protocol)
     connector = Connector(security)
-    if directory is not None:
+    if directory is not None and not client_settings:
         connect_as_owner(connector, directory, addresses)
     client = KafkaClient(addresses, connector=connector)
     try:
