@@ -25,6 +25,11 @@ class _Code(IntEnum):
 
     __hash__ = int.__hash__  # Enum's own is Python code: a decision that is remembered would take half as long again
 
+    @property
+    def camel_name(self) -> str:
+        """The name as Kafka's tools, nodes and audit log have it: `ClusterAction`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
     @classmethod
     def _missing_(cls, value: object) -> _Code:  # noqa: ARG003 - the number does not matter
         return cls(0)

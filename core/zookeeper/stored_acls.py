@@ -63,14 +63,9 @@ _BACKOFF_S = (0.1, 0.15)
 """The shortest and the longest wait before a change is tried again, as AclAuthorizer's."""
 
 
-def words(name: str) -> str:
-    """CLUSTER_ACTION becomes ClusterAction, as Kafka's tools and nodes have it."""
-    return "".join(word.capitalize() for word in name.split("_"))
-
-
-_TYPES = {words(one.name): one for one in ResourceType if one > ResourceType.ANY}
-_OPERATIONS = {words(one.name): one for one in AclOperation if one > AclOperation.ANY}
-_PERMISSIONS = {words(one.name): one for one in AclPermissionType if one > AclPermissionType.ANY}
+_TYPES = {one.camel_name: one for one in ResourceType if one > ResourceType.ANY}
+_OPERATIONS = {one.camel_name: one for one in AclOperation if one > AclOperation.ANY}
+_PERMISSIONS = {one.camel_name: one for one in AclPermissionType if one > AclPermissionType.ANY}
 
 
 class ResourcePattern(NamedTuple):
@@ -82,10 +77,10 @@ class ResourcePattern(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"{_FOLDERS[self.pattern_type]}/{words(self.resource_type.name)}/{self.name}"
+        return f"{_FOLDERS[self.pattern_type]}/{self.resource_type.camel_name}/{self.name}"
 
     def __str__(self) -> str:
-        return f"{words(self.resource_type.name)}:{self.pattern_type.name}:{self.name}"
+        return f"{self.resource_type.camel_name}:{self.pattern_type.name}:{self.name}"
 
     @property
     def deny_all(self) -> Acl:
@@ -285,8 +280,8 @@ def encode_acls(acls: Iterable[Acl]) -> bytes:
     entries = [
         {
             "principal": acl.principal,
-            "permissionType": words(acl.permission_type.name),
-            "operation": words(acl.operation.name),
+            "permissionType": acl.permission_type.camel_name,
+            "operation": acl.operation.camel_name,
             "host": acl.host,
         }
         for acl in sorted(acls)

@@ -160,9 +160,9 @@ class Authorizer:
             principal=_printable(str(asker.principal)),
             verdict="Allowed" if decision.is_allowed else "Denied",
             operation=right.operation.name,
-            Operation=_camel(right.operation.name),
+            Operation=right.operation.camel_name,
             host=javas_text(asker.client_host),
-            resource=f"{_camel(right.resource_type.name)}:{_printable(resource)}",
+            resource=f"{right.resource_type.camel_name}:{_printable(resource)}",
             request=request,
             count=count,
             rule=_printable(decision.rule_text),
@@ -175,8 +175,3 @@ def _printable(text: str) -> str:
     if len(text) > _LONGEST_SHOWN:
         text = f"{text[:_LONGEST_SHOWN]}.. ({len(text)} characters)"
     return text if text.isprintable() else ascii(text)[1:-1]
-
-
-def _camel(name: str) -> str:
-    """Returns a name as Kafka's lines have it: `TransactionalId`."""
-    return "".join(word.capitalize() for word in name.split("_"))
