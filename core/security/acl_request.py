@@ -184,8 +184,8 @@ class AclRequest:
     # --- what is looked for
 
     def filters(self, pattern: PatternType | None = None) -> list[AclFilter]:
-        """Returns the filters, of which an ACL has to match one; with another pattern type than said. Raises UsageError
-        for words that nothing is called.
+        """Returns the filters, of which an ACL has to match one. `pattern` replaces the pattern type of the options.
+        Raises UsageError for names of no operation or principal.
         """
         if pattern is None:
             pattern = PatternType.LITERAL if self.pattern is None else PatternType[self.pattern.name.upper()]
@@ -210,7 +210,7 @@ class AclRequest:
             AclFilter(
                 resource_type=type_,
                 resource_name=name,
-                pattern_type=self._how(type_, name, pattern),
+                pattern_type=self._pattern_type(type_, name, pattern),
                 principal=principal,
                 host=host,
                 operation=operation,
@@ -221,7 +221,7 @@ class AclRequest:
             )
         ]
 
-    def _how(self, type_: ResourceType, name: str | None, pattern: PatternType) -> PatternType:
+    def _pattern_type(self, type_: ResourceType, name: str | None, pattern: PatternType) -> PatternType:
         is_any = type_ is ResourceType.CLUSTER or (name is None and self.pattern is None)
         return PatternType.ANY if is_any else pattern
 

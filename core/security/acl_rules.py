@@ -129,7 +129,7 @@ class _Patterns:
             if name[:length] in prefixed and length <= len(name):
                 yield prefixed[name[:length]]
 
-    def asked_by(self, asked: AclFilter) -> Iterator[Acl]:
+    def candidates(self, asked: AclFilter) -> Iterator[Acl]:
         """Yields the ACLs that the filter may match."""
         if asked.resource_name is None:
             for by_name in self.by_name.values():
@@ -222,12 +222,12 @@ class AclRules:
     def find(self, asked: AclFilter) -> list[Acl]:
         """Returns the ACLs that match the filter, in Kafka's order."""
         types = ResourceType if asked.resource_type is ResourceType.ANY else (asked.resource_type,)
-        return _sorted(acl for kind in types for acl in self._of_all[kind].asked_by(asked) if asked.matches(acl))
+        return _sorted(acl for kind in types for acl in self._of_all[kind].candidates(asked) if asked.matches(acl))
 
     def decide(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> Decision:
-        """Decides whether the principal may do that on that resource. Names of several ACLs the one that Kafka does."""
+        """Decides whether the principal may do that on that resource, and names the ACL that Kafka names."""
         if principal.is_local or principal in self._super_users:
             return _SUPER_USER
         found = self._matching(principal, host, operation, resource_type, name)
@@ -267,15 +267,15 @@ class AclRules:
         """
         if self.decide(principal, host, operation, resource_type, _EXAMPLE).is_allowed:
             return True
-        patterns = self._spoken_of(principal, host, operation, resource_type)
+        patterns = self._patterns_of(principal, host, operation, resource_type)
         return not patterns.is_all_denied and patterns.is_any_allowed()
 
-    def _spoken_of(
+    def _patterns_of(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
-    ) -> _SpokenOf:
+    ) -> _ClientPatterns:
         host = javas_text(host)
         by_principal = self._by_principal[resource_type]
-        return _SpokenOf(
+        return _ClientPatterns(
             {
                 (acl.permission_type, pattern_type, name)
                 for who in _principals(principal)
@@ -307,15 +307,15 @@ class ZooKeeperAclRules(AclRules):
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Returns whether the principal may do that on any resource of the type: authorizeByResourceType. No operation
-        implies another, and whoever lets everyone in does so unless all names are denied.
+        implies another. `allow.everyone.if.no.acl.found` allows it unless all names are denied.
         """
         if principal.is_local or principal in self._super_users:
             return True
-        patterns = self._spoken_of(principal, host, operation, resource_type)
+        patterns = self._patterns_of(principal, host, operation, resource_type)
         return not patterns.is_all_denied and (self._allows_everyone_if_none or patterns.is_any_allowed())
 
 
-class _SpokenOf(NamedTuple):
+class _ClientPatterns(NamedTuple):
     """The patterns of the ACLs that allow or deny an operation to a client."""
 
     patterns: set[tuple[AclPermissionType, PatternType, str]]

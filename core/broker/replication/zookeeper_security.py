@@ -112,7 +112,7 @@ class ZooKeeperSecurity:
 
     async def _change(self, edits: Mapping[ResourcePattern, Edit]) -> dict[ResourcePattern, KafkaError]:
         failures = await self._acls.change(edits)
-        return {resource: _told(str(resource), error) for resource, error in failures.items()}
+        return {resource: _client_error(str(resource), error) for resource, error in failures.items()}
 
     # --- users
 
@@ -158,7 +158,7 @@ class ZooKeeperSecurity:
     ) -> Mapping[str, KafkaError | None]:
         for user, settings in changes.items():
             error = await self._write(ConfigEntity("users", user), settings)
-            outcomes[user] = error and _told(f"user {user!r}", error)
+            outcomes[user] = error and _client_error(f"user {user!r}", error)
         return outcomes
 
     def _setting_of(self, asked: ScramAlteration) -> tuple[str, str | None]:
@@ -180,8 +180,8 @@ class ZooKeeperSecurity:
         return mechanism.name, ",".join([*texts, f"iterations={asked.iterations}"])
 
 
-def _told(what: str, error: PlogError) -> KafkaError:
-    """Returns the error for the client, which is not told of an unforeseen one: that is logged."""
+def _client_error(what: str, error: PlogError) -> KafkaError:
+    """Returns the error for the client. An error that was not foreseen is logged, and becomes UNKNOWN_SERVER_ERROR."""
     if isinstance(error, KafkaError) and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
         return error
     _log.error("ACLs or credentials of %s were not changed: %s", what, error)

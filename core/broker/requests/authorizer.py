@@ -36,7 +36,7 @@ _LONGEST_SHOWN = 1000
 
 
 class Asker:
-    """Who asks, from which host, and what was decided for it with the rules of one generation; the authorizer's own."""
+    """A client that asks, its host, and what the rules of one generation decided for it; owned by the authorizer."""
 
     def __init__(self, principal: Principal, client_host: str) -> None:
         self.principal = principal
@@ -61,7 +61,7 @@ class Authorizer:
         self._remembering: WeakSet[Asker] = WeakSet()
 
     @property
-    def says_all(self) -> bool:
+    def logs_allowed(self) -> bool:
         """Whether the audit log has a line of each right that was allowed."""
         return _log.isEnabledFor(logging.DEBUG)
 
@@ -77,15 +77,15 @@ class Authorizer:
         if decision.is_allowed:
             self.allowed += 1
             if _log.isEnabledFor(logging.DEBUG):
-                self._say(asker, right, f"LITERAL:{name}", decision, request=request, count=count)
+                self._log_decision(asker, right, f"LITERAL:{name}", decision, request=request, count=count)
         elif is_asked:
             self.denied += 1
-            self._say(asker, right, f"LITERAL:{name}", decision, request=request, count=count)
+            self._log_decision(asker, right, f"LITERAL:{name}", decision, request=request, count=count)
         return decision.is_allowed
 
     def _has_room(self, asker: Asker) -> bool:
-        """Returns whether the audit log takes one more line of the asker in this second; tells afterwards how many are
-        missing.
+        """Returns whether the audit log takes one more line of the asker in this second. The first call of the next
+        second logs how many lines are missing.
         """
         second = int(monotonic())
         if second != self._second:
@@ -110,8 +110,8 @@ class Authorizer:
             self.allowed += 1
         else:
             self.denied += 1
-        if self.rules.ANY_RESOURCE and (self.says_all or not decision.is_allowed):
-            self._say(asker, right, self.rules.ANY_RESOURCE, decision, request=request, count=0)
+        if self.rules.ANY_RESOURCE and (self.logs_allowed or not decision.is_allowed):
+            self._log_decision(asker, right, self.rules.ANY_RESOURCE, decision, request=request, count=0)
         return decision.is_allowed
 
     def operations(self, asker: Asker, resource_type: ResourceType, name: str) -> Sequence[AclOperation]:
@@ -142,7 +142,7 @@ class Authorizer:
         return known
 
     def _make_room(self, asker: Asker) -> None:
-        """Makes everybody forget if there are too many decisions; those of sessions that are gone count until then."""
+        """Forgets the decisions of all askers if there are too many. Those of closed sessions count until then."""
         if self._remembered >= _MOST_REMEMBERED_OF_ALL:
             for one in self._remembering:
                 one.decisions.clear()
@@ -152,7 +152,9 @@ class Authorizer:
             self._remembering.add(asker)
         self._remembered += 1
 
-    def _say(self, asker: Asker, right: Right, resource: str, decision: Decision, *, request: str, count: int) -> None:
+    def _log_decision(
+        self, asker: Asker, right: Right, resource: str, decision: Decision, *, request: str, count: int
+    ) -> None:
         level = logging.DEBUG if decision.is_allowed else logging.INFO
         if not (_log.isEnabledFor(level) and self._has_room(asker)):
             return

@@ -1,4 +1,4 @@
-"""Whose requests they are: a session is all connections of a principal from a host to a listener.
+"""A session: all connections of a principal from a host to a listener.
 
 What a broker remembers for a client belongs to its session, so that nobody gets an answer by somebody else's rights:
 the bytes of usual Produce requests, fetch sessions, and decisions of the authorizer.

@@ -114,7 +114,7 @@ class RequestDispatcher:
         memory: ProduceFastPath | None = session.produce_memory
         if memory is None:
             memory = session.produce_memory = ProduceFastPath(self._services, authorizer)
-        if authorizer is not None and authorizer.says_all:
+        if authorizer is not None and authorizer.logs_allowed:
             may_be_usual = False
         if may_be_usual and (found := memory.find(frame)) is not None:
             known, records = found

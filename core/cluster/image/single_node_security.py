@@ -125,11 +125,11 @@ class SingleNodeSecurity:
                 what = "entryFilter" if one.resource_type and one.pattern_type else "patternFilter"
                 outcomes.append(KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown {what}."))
                 continue
-            perhaps = self._perhaps(one)
-            left -= len(perhaps)
+            candidates = self._candidates(one)
+            left -= len(candidates)
             if left < 0:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Too many filters.")
-            found = list(filter(one.matches, perhaps))
+            found = list(filter(one.matches, candidates))
             removed.update((id_, None) for acl in found for id_ in self._ids[acl])
             if len(removed) > MOST_CHANGED_ACLS:
                 message = f"Cannot remove more than {MOST_CHANGED_ACLS} acls in a single delete operation."
@@ -138,7 +138,7 @@ class SingleNodeSecurity:
         self._submit([RemoveAccessControlEntryRecord(id_) for id_ in removed])
         return outcomes
 
-    def _perhaps(self, wanted: AclFilter) -> Collection[Acl]:
+    def _candidates(self, wanted: AclFilter) -> Collection[Acl]:
         """Returns ACLs among which are all that match."""
         if wanted.resource_name is None or wanted.pattern_type is PatternType.MATCH:
             return self._ids
