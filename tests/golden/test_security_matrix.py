@@ -18,12 +18,12 @@ from tests.support.security_captures import (
     Difference,
     SecuredBroker,
     assert_explained,
+    left_out,
     matrix,
     replay,
     replay_combinations,
     right_acls,
     served_names,
-    unserved,
 )
 
 SERVED = [name for name, case in matrix().items() if case.api in served_names()]
@@ -50,7 +50,7 @@ def test_users_with_several_rights_get_what_kafka_gives_them(tmp_path: Path) -> 
 
 
 def test_the_deviations_name_the_apis_that_are_not_served() -> None:
-    assert {case.api for case in matrix().values()} - served_names() == set(unserved())
+    assert {case.api for case in matrix().values()} - served_names() == set(left_out())
 
 
 def test_the_users_have_the_acls_of_the_captured_broker() -> None:

@@ -392,9 +392,11 @@ def deviations(name: str) -> tuple[Deviation, ...]:
     return tuple(Deviation(**{**row, "users": tuple(row.get("users", ("*",)))}) for row in rows)
 
 
-def unserved() -> dict[str, str]:
-    """The APIs of the matrix that a lone broker does not serve, and why."""
-    rows: dict[str, str] = tomllib.loads(DEVIATIONS.read_text(encoding="utf-8"))["unserved"]
+def left_out(table: str = "unserved") -> dict[str, str]:
+    """Returns what is not asked, and why: APIs of the matrix that a lone broker does not serve, or steps of another
+    capture.
+    """
+    rows: dict[str, str] = tomllib.loads(DEVIATIONS.read_text(encoding="utf-8"))[table]
     return rows
 
 
