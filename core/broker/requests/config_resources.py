@@ -262,7 +262,7 @@ class BrokerConfigs(_StoredConfigs):
         guards = find_guards(changed)
         if guards:  # the broker would have to leave its cluster, or could not be started again
             keys = ", ".join(f"{key} ({why})" for key, why in guards.items())
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"plog has no security yet, and can't obey {keys}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"plog can't obey {keys}")
         for key, value in changed.items():
             if key not in BROKER_CONFIG:
                 _log.warning("%s is not known to plog and changes nothing; it is kept", key)
