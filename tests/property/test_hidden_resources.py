@@ -147,6 +147,7 @@ CASES = st.sampled_from(list(OPERATIONS)).flatmap(
 )
 
 
+@pytest.mark.longer
 @given(case=CASES, names=st.builds(Names, TOPICS, NAME, NAME), number=st.integers(0, 20))
 def test_no_answer_depends_on_what_one_may_not_describe(
     pairs: dict[ResourceType, Pair], case: tuple[ResourceType, list[Acl]], names: Names, number: int
