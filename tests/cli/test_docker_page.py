@@ -61,7 +61,7 @@ def advertised(address: str) -> tuple[str, int]:
 
 def test_the_page_has_all_of_them() -> None:
     assert len(BROKERS) == 6
-    assert len(CONTAINERS) == 12
+    assert len(CONTAINERS) == 13
 
 
 @pytest.mark.parametrize("container", BROKERS, ids=lambda one: one.line)
@@ -83,7 +83,7 @@ def test_the_other_commands(tmp_path: Path) -> None:
     """A server stands at each address, and a directory in each volume."""
     others = [one.command for one in CONTAINERS if one.command[0] != "serve"]
     others += [shlex.split(line)[1:] for line in re.findall(r"^    (plog (?!serve).*)$", PAGE, re.MULTILINE)]
-    assert len(others) == 8
+    assert len(others) == 9
     with Server(tmp_path / "data", "--topic", "orders", "--advertise", "localhost:1") as server:
         for command in others:
             words = [str(tmp_path / "data") if word in ("/data", "/kafka") else word for word in command]

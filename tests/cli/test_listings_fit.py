@@ -67,7 +67,7 @@ LISTINGS: dict[str, Callable[[World], Sequence[str | Path]]] = {
     "acl list": lambda w: w.secured,
     "acl add": lambda w: [*ACL, "--dry-run", *w.secured],
     "acl remove": lambda w: ["--principal", ACL[1], "--dry-run", *w.secured],
-    "acl import": lambda w: [os.devnull, "--remove-others", "--dry-run", *w.secured],
+    "acl import": lambda w: [GOLDEN.parent / "security" / "no_acls.txt", "--remove-others", "--dry-run", *w.secured],
     "acl explain": lambda w: ["--principal", ACL[1], "--operation", "Read", *ACL[2:4], *w.secured],
     "user list": lambda w: w.secured,
     "user delete": lambda w: ["--dry-run", *w.secured, "sam" if w.secured[1] == str(SECURED) else USER],
