@@ -83,7 +83,7 @@ def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool
         Line(("acl", "explain"), ("--principal", "User:x", "--operation", "Read", "--topic", topic)),
         Line(("user", "list"), shows=b"user"),
         Line(("user", "create"), (topic, "--password-stdin", "--mechanism", "SCRAM-SHA-512"), b"secret\n"),
-        Line(("user", "delete"), (topic, "--yes"), shows=name),
+        Line(("user", "delete"), (topic, "--dry-run"), shows=name),
         Line(("cluster", "status"), shows=b"reachable"),
         Line(("cluster", "brokers"), shows=b"leaders"),
         Line(("cluster", "topics"), shows=name),
