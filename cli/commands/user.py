@@ -45,7 +45,7 @@ def list_(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List the users that have a password, for which mechanisms, and after how many iterations it is stored.
+    """List the users that have a password, with the SCRAM mechanisms and iterations of each.
 
     \b
     Example:
@@ -152,8 +152,8 @@ def _ensure_name(name: str) -> None:
 
 
 def _read_password(name: str, file: Path | None, *, from_stdin: bool) -> str:
-    """Returns the password: typed twice at a terminal, or the first line of stdin or the file. Raises UsageError if
-    there is none.
+    """Returns the password that the user types twice, or the first line of stdin or of the file. Raises UsageError
+    if there is none.
     """
     if file is not None:
         try:

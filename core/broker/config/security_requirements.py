@@ -87,7 +87,9 @@ def find_guards(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _why_authorizer(config: BrokerConfig, *, is_member: bool) -> dict[str, str]:
-    """Returns why the configured authorizer is not at work, by its key; empty if it is, or if there is none."""
+    """Returns the key of the configured authorizer and the reason why it can't work; empty without an authorizer, or
+    if it works.
+    """
     name = BrokerConfig.authorizer_class_name.key.name
     known = ZOOKEEPER_AUTHORIZERS if is_member else (STANDARD_AUTHORIZER,)
     if config.authorizer_class_name and config.ignores_security:

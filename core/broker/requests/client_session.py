@@ -1,7 +1,7 @@
 """A session: all connections of a principal from a host to a listener.
 
-What a broker remembers for a client belongs to its session, so that nobody gets an answer by somebody else's rights:
-the bytes of usual Produce requests, fetch sessions, and decisions of the authorizer.
+A session keeps what the broker remembers for its client: the bytes of usual Produce requests, and the decisions of the
+authorizer. So no client gets an answer by the rights of another one.
 """
 
 from __future__ import annotations

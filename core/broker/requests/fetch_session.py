@@ -133,8 +133,8 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def find(self, request: FetchRequest, principal: Principal, *, uses_topic_ids: bool) -> FetchSession | None:
-        """Finds the session of a request, and updates it; returns None if the request is sessionless. A session is its
-        principal's alone: for anybody else there is none.
+        """Finds the session of a request, and updates it; returns None if the request is sessionless. Only the
+        principal that began a session can find it.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. Then
         the client starts a new session.

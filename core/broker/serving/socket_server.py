@@ -224,7 +224,7 @@ class SocketServer:
             asyncio.get_running_loop().add_reader(bound.socket.fileno(), self._accept, bound)
 
     def _accept_none(self, *, is_owners: bool | None = None) -> None:
-        """Accepts no more connections, of the owner's or of the others alone if `is_owners` says so."""
+        """Stops accepting: at all listeners, or only at the owner's (`is_owners`), or only at the others."""
         for bound in self._bound:
             if is_owners in (None, bound.is_owners):
                 asyncio.get_running_loop().remove_reader(bound.socket.fileno())

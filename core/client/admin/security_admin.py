@@ -100,8 +100,8 @@ class SecurityAdmin:
         self._wait_until(lambda: not acls or set(acls) <= set(self.describe_acls()))
 
     def delete_acls(self, acls: Sequence[Acl]) -> None:
-        """Deletes exactly these ACLs, and no other: each is a filter of its own. Those that allow go first. Raises
-        UsageError for an ACL with a value of a later Kafka, at which a broker would close the connection.
+        """Deletes these ACLs and no others, ALLOW before DENY, by one filter for each. Raises UsageError for an ACL
+        with a number of a later Kafka: the broker would close the connection.
         """
         strange = next((acl for acl in acls if not acl.is_known), None)
         if strange is not None:
@@ -211,8 +211,8 @@ class AuthorizerSettings(NamedTuple):
 
     @classmethod
     def parse(cls, settings: Mapping[str, str | None]) -> AuthorizerSettings:
-        """Reads settings, in which a key that is missing has its default, and one without a value is hidden. Raises
-        UsageError for super users that are no principals.
+        """Reads the settings of a broker. A missing key has its default; None stands for a value that the broker hides.
+        Raises UsageError for a super user that is no principal.
         """
         class_name, super_users, allows = (settings.get(key, "") for key in _AUTHORIZER_KEYS)
         return cls(

@@ -59,8 +59,8 @@ Deletions = Sequence[Sequence[DeletedAcl] | KafkaError]
 
 
 class SecurityStore(Protocol):
-    """Owned by the broker's task. A method that raises KafkaError has changed nothing; the error is of all that the
-    request asked for. What returns at once is kept, and obeyed, when the method returns.
+    """Owned by the broker's task. A method that raises KafkaError has changed nothing: the error counts for the whole
+    request. A method that returns no Pending returns after the change is on disk, and in the rules.
     """
 
     def acls(self) -> Collection[Acl]:
