@@ -81,7 +81,7 @@ def show(
       plog cert show certs/server.pem
     """
     _ensure_cryptography()
-    from core.client.net.tls_context import read_certificates
+    from core.files.tls_context import read_certificates
 
     path = Path(place).expanduser()
     server = None

@@ -67,7 +67,7 @@ class Connector:
         self._context: SSLContext | None = None
         self._tokens: TokenSource | None = None
         if self._tls is not None:
-            from core.client.net.tls_context import make_context
+            from core.files.tls_context import make_context
 
             self._context = make_context(self._tls)
         if self._login is not None:

@@ -6,9 +6,9 @@ import contextlib
 from dataclasses import dataclass, replace
 
 from core.client.net.connect_notice import open_socket
-from core.client.net.tls_context import make_context
 from core.client.net.tls_socket import TlsPeer, TlsSocket
 from core.common.errors import AuthenticationError, ConnectionFailedError
+from core.files.tls_context import make_context
 from core.security.client_security import Tls
 
 _TIMEOUT_SECONDS = 10.0

@@ -191,7 +191,7 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
     from urllib.parse import quote, quote_plus, urlencode, urlsplit, urlunsplit
     from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
-    from core.client.net.tls_context import load_trust
+    from core.files.tls_context import load_trust
 
     class NoRedirects(HTTPRedirectHandler):
         """Follows no redirect: the secret goes only to the configured endpoint."""

@@ -106,7 +106,7 @@ class Apicurio:
             self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
         self._context: ssl.SSLContext | None = None
         if settings is not None and settings.tls is not None:
-            from core.client.net.tls_context import make_context
+            from core.files.tls_context import make_context
 
             self._context = make_context(settings.tls)
 

@@ -644,7 +644,7 @@ def _own_settings(settings: RegistrySettings | None) -> Iterator[dict[str, str]]
     found: dict[str, str] = {}
     with contextlib.ExitStack() as files:
         if settings is not None and settings.tls is not None:
-            from core.client.net.tls_context import as_pem_files
+            from core.files.tls_context import as_pem_files
 
             found |= files.enter_context(as_pem_files(settings.tls))
         if settings is not None and settings.user is not None:

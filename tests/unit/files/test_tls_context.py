@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.client.net.tls_context import make_context
 from core.common.errors import UsageError
+from core.files.tls_context import make_context
 from core.security.client_security import Tls
 from core.security.client_settings import parse_client_settings
 from core.security.jks import KeyStoreError, parse_jks
