@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
@@ -183,17 +182,18 @@ class Bench:
             sendmsg=watch.wrap("sent", server.sendmsg),
         )  # fmt: skip
         loop: Any = NoLoop()
+        session = Sessions(None).find(ANONYMOUS, "PLAINTEXT", "127.0.0.1", "127.0.0.1")
         self._connection = Connection(
             loop=loop,
             sock=timed,
-            dispatcher=self.broker.dispatcher,
+            tls=None,
             buffers=ReceiveBuffers(),
             turns=FairScheduler(loop),
             memory=ConnectionsMemory(self.broker.services.config.queued_max_request_bytes),
             max_request_bytes=100 << 20,
             on_close=lambda _: None,
             on_unreadable=lambda *_: None,
-            find_session=partial(Sessions(None).find, ANONYMOUS, "PLAINTEXT"),
+            greet=lambda connection: connection.admit(session, self.broker.dispatcher, 100 << 20),
         )
 
     def send(self, frames: list[bytearray]) -> float:

@@ -20,6 +20,7 @@ from core.common.filesystem import access_error
 from core.security.client_security import KeyStore, StoreType, Tls, TrustStore
 from core.security.jks import JCEKS_MAGIC, MAGIC, JavaKeyStore, KeyStoreError, parse_jks
 from core.security.secret import Secret
+from core.security.server_security import ClientAuth, ServerTls
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
@@ -40,6 +41,30 @@ def make_context(tls: Tls) -> ssl.SSLContext:
     load_trust(context, tls.trust)
     if tls.key_store is not None:
         _load_key(context, tls.key_store)
+    return context
+
+
+_CLIENT_AUTH = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+
+def make_server_context(server: ServerTls) -> ssl.SSLContext:
+    """Returns the context of a listener. Raises what `make_context` raises."""
+    tls = server.tls
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    versions = sorted(_VERSIONS[name] for name in tls.protocols)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.verify_mode = _CLIENT_AUTH[server.client_auth]
+    context.verify_flags |= _PARTIAL_CHAIN
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _set_ciphers(context, tls.ciphers)
+    if tls.key_store is None:
+        raise UsageError("a listener with TLS needs a certificate and its key", hint="ssl.keystore.location")
+    load_trust(context, tls.trust)
+    _load_key(context, tls.key_store)
     return context
 
 

@@ -1,7 +1,7 @@
 """How a client reaches a cluster: its trust, and its identity. Values only; nothing here opens a file.
 
-Made of settings by `client_settings.py`, used by `core/files/tls_context.py`, and in `core/client/net` by authenticator.py and
-token_source.py.
+Made of settings by `client_settings.py`, used by `core/files/tls_context.py`, and in `core/client/net` by
+authenticator.py and token_source.py.
 """
 
 from __future__ import annotations

@@ -133,6 +133,11 @@ def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
     return RegistrySettings(Secret(user) if user else None, found.tls() if has_tls else None)
 
 
+def parse_tls(settings: Mapping[str, str]) -> Tls:
+    """Parses Kafka's `ssl.` settings, which clients and listeners have in common. Raises UsageError."""
+    return _Settings(settings, None).tls()
+
+
 def is_heeded(name: str) -> bool:
     """Returns whether plog uses the setting's value."""
     return name in _OURS | SECRET_SETTINGS or name.startswith(_REGISTRY)

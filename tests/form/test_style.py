@@ -26,6 +26,7 @@ WRITES_THROUGH_THE_FILE_SYSTEM = (
 WRITES_ITSELF = {
     "core/broker/serving/owner_listener.py",  # the name of a socket, which holds nothing
     "core/files/directory_lock.py",  # a lock on an open file, and its text for whoever waits
+    "core/files/tls_context.py",  # keys for OpenSSL, in memory
     "core/spark/java_home.py",  # these three write what Spark wants while it runs, no output
     "core/spark/spark_session.py",
     "core/spark/spark_settings.py",

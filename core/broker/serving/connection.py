@@ -25,9 +25,10 @@ from time import monotonic  # noqa: TID251  how long a turn takes
 from core.broker.requests.client_session import Session
 from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
 from core.broker.requests.handlers.produce import UnacknowledgedError
-from core.broker.requests.request_dispatcher import RequestDispatcher
 from core.broker.serving.connections_memory import LARGE_BYTES, ConnectionsMemory
 from core.broker.serving.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers, buffer_size, new_buffer
+from core.broker.serving.sasl_authenticator import FrameHandler
+from core.broker.serving.tls_transport import TlsTransport
 from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
@@ -43,20 +44,22 @@ _MOST_RECEIVED_BYTES = 1024 * 1024
 """The most bytes received at once: more would delay other connections."""
 _MAX_IOV = 64
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)  # Linux's own
+_TLS_PIECE_BYTES = 128 * 1024
 _TURN_BYTES = 256 * 1024
 """The bytes of files sent in one turn: a client that reads fast does not delay others for longer."""
 
 
 class Connection:
     """Owned by the loop's task. `on_close` is called at its end, and also `on_unreadable` if the disk refuses a file
-    that is being sent; `find_session` returns its session, by the client's host and this broker's.
+    that is being sent. `greet` is called when requests may come, at once or after the handshake of TLS: it calls
+    `admit`.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
-        dispatcher: RequestDispatcher,
+        tls: TlsTransport | None,
         buffers: ReceiveBuffers,
         turns: FairScheduler,
         memory: ConnectionsMemory,
@@ -64,12 +67,14 @@ class Connection:
         on_close: Callable[[Connection], None],
         on_unreadable: Callable[[Path, OSError], None],
         *,
-        find_session: Callable[[str, str], Session],
+        greet: Callable[[Connection], None],
     ) -> None:
         self._loop = loop
-        self._socket = sock
+        self._socket = tls or sock
+        self._tls = tls
         self._fd = sock.fileno()
-        self._dispatcher = dispatcher
+        self._handler: FrameHandler | None = None  # of its frames, and None until it was greeted
+        self._session: Session | None = None
         self._buffers = buffers
         self._turns = turns
         self._memory = memory
@@ -77,7 +82,10 @@ class Connection:
         self._on_close = on_close
         self._on_unreadable = on_unreadable
         self.client_host, self._peer = _peer(sock)
-        self._session = find_session(self.client_host, sock.getsockname()[0])
+        self.local_host: str = sock.getsockname()[0]
+        self._greet = greet
+        self.is_authenticated = False
+        """Whether the client is known, as far as the listener asks."""
         self._partial: memoryview | None = None  # its own buffer, with an incomplete frame
         self._start = 0  # of the frame in it, from its size on
         self._end = 0  # of the frame's received bytes
@@ -99,7 +107,20 @@ class Connection:
         self._is_closed = False
         self.moved_bytes = 0
         """Bytes received and sent."""
+        if tls is None:
+            greet(self)
         self._read()
+
+    @property
+    def tls(self) -> TlsTransport | None:
+        return self._tls
+
+    def admit(
+        self, session: Session, handler: FrameHandler, max_request_bytes: int, *, is_authenticated: bool = True
+    ) -> None:
+        """Frames are handled so from now on."""
+        self._session, self._handler, self._max_request_bytes = session, handler, max_request_bytes
+        self.is_authenticated = is_authenticated
 
     @property
     def is_at_work(self) -> bool:
@@ -112,6 +133,16 @@ class Connection:
         if not self._is_reading and not self._is_ending and not self._is_closed:
             self._loop.add_reader(self._fd, self._on_readable)
             self._is_reading = True
+            self._read_plaintext()
+
+    def _read_plaintext(self) -> None:
+        """Reads again soon, if bytes wait that the loop does not see."""
+        if self._tls is not None and self._is_reading and self._tls.has_plaintext:
+            self._loop.call_soon(self._on_plaintext)
+
+    def _on_plaintext(self) -> None:
+        if self._is_reading:
+            self._on_readable()
 
     def _stop_reading(self) -> None:
         if self._is_reading:
@@ -129,10 +160,14 @@ class Connection:
             else:
                 received = self._socket.recv_into(partial[self._end : self._end + _MOST_RECEIVED_BYTES])
         except BlockingIOError:
+            if self._tls is not None:
+                self._go_on()  # a handshake may have bytes to send
             return
         except OSError:  # it was reset: no client waits for the answer, so work in turns must end
             self.close()
             return
+        if self._handler is None:
+            self._greet(self)
         if received == 0:
             if self._pending is not None and self._pending.is_at_work:
                 self._stop_reading()  # the request is complete, and may need no answer; the end is read again later
@@ -150,6 +185,7 @@ class Connection:
             self._close_because(error)
             return
         self._go_on()
+        self._read_plaintext()
 
     def look_for_end(self) -> None:
         """Detects a reset that came together with the last bytes: the loop reports both at once, and nothing after an
@@ -175,7 +211,8 @@ class Connection:
             if frame_end > end:
                 self._keep_partial(data, start, end)
                 return
-            answer = self._dispatcher.handle(data[body:frame_end], self._session)
+            assert self._handler is not None
+            answer = self._handler.handle(data[body:frame_end], self._session)
             if isinstance(answer, list):
                 self._send_later(answer)
             elif answer is not None:
@@ -300,7 +337,7 @@ class Connection:
 
     def _go_on(self) -> None:
         """Sends as much as possible, and handles requests set aside as long as there is room for answers."""
-        if self._out:
+        if self._out or self._has_unsent:
             self._flush()
         while self._aside and self._may_handle_more():
             aside, self._aside = self._aside, memoryview(b"")
@@ -310,7 +347,7 @@ class Connection:
                 self._close_because(error)
                 return
             self._flush()
-        if self._is_ending and not self._out:
+        if self._is_ending and not self._out and not self._has_unsent:
             self.close()
         if self._is_closed:
             return
@@ -319,6 +356,10 @@ class Connection:
         is_waiting = self._is_writing or self._is_in_line
         if self._held or self._room or self._aside or self._at_work_bytes or is_waiting:
             self._account()
+
+    @property
+    def _has_unsent(self) -> bool:
+        return self._tls is not None and self._tls.has_unsent
 
     def _may_handle_more(self) -> bool:
         is_free = self._pending is None and not self._is_in_line
@@ -366,6 +407,8 @@ class Connection:
                         self._out[0] = memoryview(first)[sent:]  # type: ignore[arg-type]
                     else:
                         self._out.popleft()
+            if self._tls is not None:
+                self._tls.flush()
         except BlockingIOError:
             if not self._is_writing:
                 self._loop.add_writer(self._fd, self._go_on)
@@ -400,6 +443,9 @@ class Connection:
 
     def _send_file(self, region: FileRegion, size_bytes: int) -> int:
         """Returns how much was sent. Raises the socket's and the disk's errors."""
+        if self._tls is not None:
+            data = self._read_region(region, min(size_bytes, _TLS_PIECE_BYTES))
+            return self._socket.send(data) if data else 0
         try:
             return os.sendfile(self._fd, region.file.fd, region.position, size_bytes)
         except (BlockingIOError, ConnectionError):

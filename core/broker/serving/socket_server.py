@@ -11,18 +11,23 @@ from functools import partial
 
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.requests.client_session import Session, Sessions
+from core.broker.config.listener_security import find_listener_security
+from core.broker.requests.client_session import Sessions
 from core.broker.serving.bound_listener import BoundListener, bind_all
 from core.broker.serving.connection import Connection
 from core.broker.serving.connections_memory import ConnectionsMemory
+from core.broker.serving.door import Door
 from core.broker.serving.listener_endpoints import Listener
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.owner_listener import OwnerListener, find_intruder
 from core.broker.serving.receive_buffers import ReceiveBuffers
+from core.broker.serving.sasl_authenticator import FrameHandler, SaslAuthenticator
+from core.broker.serving.tls_transport import TlsTransport
 from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_limits import LONG_MAX
+from core.files.tls_context import make_server_context
 from core.security.principal import ANONYMOUS, LOCAL, Principal, parse_principals
 
 _log = logging.getLogger("plog.server")
@@ -35,6 +40,12 @@ _KEPT_FOR_OWNER = 8
 """Connections by the socket in the data directory that are open beside as many as `max.connections`: a broker whose
 clients have taken all connections can be administered.
 """
+
+
+def _make_door(config: BrokerConfig, listener: Listener) -> Door:
+    """Raises UsageError for invalid settings of the listener."""
+    security = find_listener_security(config, listener)
+    return Door(listener.name, security, None if security.tls is None else make_server_context(security.tls))
 
 
 def _most_bytes(config: BrokerConfig) -> int:
@@ -55,12 +66,12 @@ class SocketServer:
         *,
         on_housekeeping: Callable[[], None] = lambda: None,
         before_close: Callable[[], Awaitable[None]] | None = None,
-        principal_of: Callable[[str, str], Principal] = lambda _listener, _host: ANONYMOUS,
+        principal_of: Callable[[str, str], Principal] | None = None,
     ) -> None:
         """`listen`: the address of the only listener, or all listeners. `runtime` is the one that `node` was opened
         with; it ends with the server. `on_housekeeping` is called every second; `run` awaits `before_close`, if there
-        is one, at a stop, while clients are still served. `principal_of` says who a client is, by the name of the
-        listener and the client's host: nobody knows, as long as no listener asks for it.
+        is one, at a stop, while clients are still served. `principal_of` says who the client of an open listener is, by
+        the listener's name and the client's host; nobody knows without it.
         """
         self._node = node
         self._runtime = runtime
@@ -68,6 +79,7 @@ class SocketServer:
             listen = [Listener.plaintext_at(listen, node.services.config.main_listener)]
         self._listeners = listen
         self._bound: list[BoundListener] = []
+        self._doors: dict[str, Door] = {}
         self._owner_socket: OwnerListener | None = None
         self._connections: set[Connection] = set()
         self._sessions = Sessions(node.authorizer)
@@ -95,10 +107,13 @@ class SocketServer:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listens. Raises AccessError if an address can't be bound; UsageError if nobody could administer the broker:
-        there is an authorizer, and neither a super user nor a socket in the directory.
+        """Listens. Raises AccessError if an address can't be bound; UsageError for invalid settings of a listener, and
+        if nobody could administer the broker: there is an authorizer, and neither a super user nor a socket in the
+        directory.
         """
-        self._bound = bind_all(self._listeners, self._node.services.config)
+        config = self._node.services.config
+        self._doors = {one.name: _make_door(config, one) for one in self._listeners}
+        self._bound = bind_all(self._listeners, config)
         self.endpoints = {bound.name: bound.endpoint for bound in self._bound}
         self.endpoint = self._bound[0].endpoint
         self._bind_owner_socket()
@@ -155,18 +170,19 @@ class SocketServer:
             sock.setblocking(False)
             if not bound.is_owners:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context = None if bound.is_owners else self._doors[bound.name].context
             try:
                 connection = Connection(
                     loop=loop,
                     sock=sock,
-                    dispatcher=self._node.dispatcher,
+                    tls=None if context is None else TlsTransport(sock, context),
                     buffers=self._buffers,
                     turns=self._turns,
                     memory=self._memory,
                     max_request_bytes=self._node.services.config.socket_request_max_bytes,
                     on_close=self._on_closed,
                     on_unreadable=self._node.services.replicas.on_unreadable,
-                    find_session=partial(self._find_session, bound),
+                    greet=partial(self._greet, bound),
                 )
             except OSError:  # the client has already disconnected
                 sock.close()
@@ -174,10 +190,28 @@ class SocketServer:
             self._connections.add(connection)
             self.accepted_connections += 1
 
-    def _find_session(self, bound: BoundListener, client_host: str, local_host: str) -> Session:
+    def _greet(self, bound: BoundListener, connection: Connection) -> None:
+        """Admits a client that needs to say no more, or lets it log in."""
+        door, dispatcher = self._doors[bound.name], self._node.dispatcher
         if bound.is_owners:
-            return self._sessions.find(LOCAL, bound.name, client_host, client_host)
-        return self._sessions.find(self._principal_of(bound.name, client_host), bound.name, client_host, local_host)
+            self._admit(bound, connection, LOCAL, dispatcher)
+        elif door.security.sasl is not None:
+            authenticator = SaslAuthenticator(door, dispatcher, partial(self._admit, bound, connection))
+            session = self._sessions.find(ANONYMOUS, bound.name, connection.client_host, connection.local_host)
+            most_bytes = door.security.sasl.most_frame_bytes
+            connection.admit(session, authenticator, most_bytes, is_authenticated=False)
+        elif connection.tls is not None:
+            self._admit(bound, connection, door.find_principal(connection.tls.certificate), dispatcher)
+        else:
+            find = self._principal_of
+            principal = ANONYMOUS if find is None else find(bound.name, connection.client_host)
+            self._admit(bound, connection, principal, dispatcher)
+
+    def _admit(self, bound: BoundListener, connection: Connection, principal: Principal, handler: FrameHandler) -> None:
+        host = connection.client_host
+        local_host = host if bound.is_owners else connection.local_host
+        session = self._sessions.find(principal, bound.name, host, local_host)
+        connection.admit(session, handler, self._node.services.config.socket_request_max_bytes)
 
     def _is_owner(self, sock: socket.socket) -> bool:
         uid = find_intruder(sock)
