@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from confluent_kafka import Producer
@@ -21,37 +23,59 @@ from tests.support.logs import append, make_batch, open_log
 from tests.support.server import Server, call_plog
 from tests.support.waiting import FLUSH_SECONDS
 
-ROUNDS = 6
+ROUNDS = 3
+TURN = 600
+"""Records to each topic beside one command: three segments."""
+
+
+class Writer:
+    """Writes a turn of records to both topics each time that it is asked to, so that a slow machine's topics are no
+    longer than a fast one's.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._turns = threading.Semaphore(0)
+        self._has_written, self._is_over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over.set()
+        self._turns.release()
+        self._thread.join()
+
+    def begin_turn(self) -> None:
+        """Returns when the first of its records are in the log; the others are written meanwhile."""
+        self._has_written.clear()
+        self._turns.release()
+        self._has_written.wait()
+
+    def _write(self) -> None:
+        producer = Producer({"bootstrap.servers": self.server.address, "linger.ms": 1, "batch.num.messages": 50})
+        numbers = itertools.count()
+        while self._turns.acquire() and not self._is_over.is_set():
+            for number in itertools.islice(numbers, TURN):
+                for topic in ("kept", "trimmed"):
+                    producer.produce(topic, b"%d " % number + b"." * (number % 500))
+                if number % 20 == 19:
+                    assert producer.flush(FLUSH_SECONDS) == 0
+                    self._has_written.set()
 
 
 @pytest.fixture
-def live(tmp_path: Path) -> Iterator[Server]:
-    """A server whose topic is written to, rolled and trimmed all the time."""
+def live(tmp_path: Path) -> Iterator[Writer]:
+    """A server one of whose topics is rolled, and one rolled and trimmed, as they are written to."""
     with Server(tmp_path / "data", "--set", "log.retention.check.interval.ms=100") as server:
         for name, settings in (("kept", []), ("trimmed", ["--set", "retention.bytes=200000"])):
             options = ["--set", "retention.ms=-1", "--set", "internal.segment.bytes=50000", *settings]
             assert call_plog("topic", "create", name, *options, "--bootstrap-server", server.address).returncode == 0
-        has_begun, is_over = threading.Event(), threading.Event()
-
-        def write() -> None:
-            producer = Producer({"bootstrap.servers": server.address, "linger.ms": 1, "batch.num.messages": 50})
-            number = 0
-            while not is_over.is_set():
-                for topic in ("kept", "trimmed"):
-                    producer.produce(topic, b"%d " % number + b"." * (number % 500))
-                number += 1
-                if number % 20 == 0:
-                    producer.poll(0.002)
-                    assert producer.flush(FLUSH_SECONDS) == 0
-                    has_begun.set()
-            producer.flush(FLUSH_SECONDS)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        has_begun.wait()
-        yield server
-        is_over.set()
-        writer.join()
+        with Writer(server) as writer:
+            writer.begin_turn()
+            yield writer
 
 
 def values(records: list[Record]) -> list[int]:
@@ -59,7 +83,7 @@ def values(records: list[Record]) -> list[int]:
 
 
 @pytest.mark.longer
-def test_reading_the_files_of_a_live_server(live: Server) -> None:
+def test_reading_the_files_of_a_live_server(live: Writer) -> None:
     ends: list[int] = []
     for _ in range(ROUNDS):
         for command in (
@@ -70,9 +94,11 @@ def test_reading_the_files_of_a_live_server(live: Server) -> None:
             ["recover"],
             ["dump-segment", "--format", "ndjson", "--print-data-log"],
         ):
-            done = call_plog(*command, str(live.data_dir))
+            live.begin_turn()
+            done = call_plog(*command, str(live.server.data_dir))
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-        reader = DirectoryReader(live.data_dir)
+        live.begin_turn()
+        reader = DirectoryReader(live.server.data_dir)
         for partition in reader.partitions:
             log = reader.open(partition)
             batches = log.read(log.start_offset, log.end_offset, read_committed=True)
@@ -81,14 +107,14 @@ def test_reading_the_files_of_a_live_server(live: Server) -> None:
             if partition.topic == "kept":
                 ends.append(log.end_offset)
             log.close()
-    assert ends == sorted(ends)
-    assert ends[-1] > ends[0]
+    assert ends == sorted(set(ends))
 
 
 @pytest.mark.longer
-def test_a_read_only_server_beside_a_live_one(live: Server, tmp_path: Path) -> None:
+def test_a_read_only_server_beside_a_live_one(live: Writer, tmp_path: Path) -> None:
     for _ in range(3):
-        with Server(live.data_dir, "--read-only") as beside:
+        with Server(live.server.data_dir, "--read-only") as beside:
+            live.begin_turn()
             found = call_plog("consume", "kept", "--bootstrap-server", beside.address)
             numbers = [int(line.split(b" ")[0]) for line in found.stdout.splitlines()]
             assert numbers == list(range(len(numbers)))
