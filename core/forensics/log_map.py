@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from core.common.filesystem import File
 from core.files.file_names import LOG_SUFFIX, offset_file_name
+from core.files.file_records import FileRecords
 from core.forensics.batch_order import Displaced, Fate, Piece, PieceBuilder, place
 from core.forensics.batch_scanner import BatchScanner, SoundRun
 from core.forensics.bit_flip import ByteFix
@@ -41,11 +42,15 @@ _READ_BYTES = 1024 * 1024
 
 
 class LogFile(NamedTuple):
-    """One `.log` of a partition, open."""
+    """One `.log` of a partition, open, or to be opened when it is read."""
 
     base_offset: int
     path: Path
-    file: File
+    opened: File | FileRecords
+
+    @property
+    def file(self) -> File:
+        return self.opened.file if isinstance(self.opened, FileRecords) else self.opened
 
 
 class FileDamage(NamedTuple):

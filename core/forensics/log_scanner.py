@@ -16,7 +16,10 @@ an index that can't be read, or is of another file by now.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import threading
+import weakref
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -26,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import File, FileSystem, access_error
 from core.common.salvaging_file import is_of_the_file, open_salvaging
 from core.files.directory_lock import find_lock_holder
 from core.files.file_names import INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, locate_partition, offset_file_name
@@ -51,6 +54,9 @@ _READ_BYTES = 256 * 1024
 """The size of a read: it and its batches stay in a core's cache until they were looked at."""
 
 _MOST_INDEX_BYTES = 1 << 40
+_ALWAYS_ALLOWED = 8
+"""So many files any process may have open."""
+
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 _EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
@@ -103,7 +109,7 @@ class LogScanner:
         """
         from core.forensics.log_map import LogFile, LogMap  # most logs need none
 
-        files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
+        files = [LogFile(one.base_offset, one.records.path, one.records) for one in self._segments]
         own_from = self._segments[-1].position_before(AFTER_ALL_OFFSETS) if self._ends_within else None
         return LogMap(files, self._evidence, own_end=self._own_end, own_from=own_from)
 
@@ -370,6 +376,58 @@ def _offsets_of(batch: Batch) -> tuple[int, int]:
     return batch.last_offset, batch.next_offset
 
 
+class _ReopenedRecords(FileRecords):
+    """Records whose file is closed while more others are open than the process may have, and opened again when it is
+    read. Raises OSError if another file has its name by then, or none.
+    """
+
+    inode = -1
+
+    def _open(self) -> File:
+        file = super()._open()
+        inode = os.fstat(file.fd).st_ino
+        if self.inode not in (-1, inode):
+            self.close()
+            raise OSError(errno.ESTALE, "replaced while it was read", str(self.path))
+        self.inode = inode
+        _opened.add(self)
+        return file
+
+
+class _OpenedRecords:
+    """The records whose files are open, those opened last come last; safe from any thread. Half of the process's
+    descriptors are for them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: weakref.WeakKeyDictionary[FileRecords, None] = weakref.WeakKeyDictionary()
+        self._limit = _ALWAYS_ALLOWED
+
+    def add(self, records: FileRecords) -> None:
+        """Closes the files that were opened first if there are too many; whoever reads from one just now reads on."""
+        with self._lock:
+            self._records[records] = None
+            if len(self._records) > self._limit:
+                from core.common.fd_limits import raise_limit, share  # most logs have fewer
+
+                if self._limit > _ALWAYS_ALLOWED:
+                    raise_limit()
+                self._limit = share().files
+            while len(self._records) > self._limit:
+                first = next(iter(self._records))
+                del self._records[first]
+                first.release()
+
+    def discard(self, records: FileRecords) -> None:
+        """Counts records no more whose file is closed."""
+        with self._lock:
+            self._records.pop(records, None)
+
+
+_opened = _OpenedRecords()
+
+
 class SegmentReader(SegmentLookup):
     """One segment's files as they were when it was opened; owned by one task."""
 
@@ -377,7 +435,7 @@ class SegmentReader(SegmentLookup):
         self.path = path
         self.base_offset = base_offset
         self.gaps = []
-        self._records = FileRecords(path, lambda path: open_salvaging(path, filesystem))
+        self._records = _ReopenedRecords(path, lambda path: open_salvaging(path, filesystem))
         self._filesystem = filesystem
 
     @property
@@ -398,7 +456,7 @@ class SegmentReader(SegmentLookup):
     def is_current(self) -> bool:
         """Says whether the opened file still has its name, so that the indexes beside it are its own."""
         try:
-            return self.path.stat().st_ino == os.fstat(self.records.file.fd).st_ino
+            return self.path.stat().st_ino == self._records.inode
         except FileNotFoundError:
             return False
 
@@ -449,6 +507,7 @@ class SegmentReader(SegmentLookup):
 
     def close(self) -> None:
         self.records.close()
+        _opened.discard(self.records)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from tests.support.bad_disk import break_disk, refuse
 from tests.support.broker import SteeredNode
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
-from tests.support.logs import fingerprint
+from tests.support.logs import append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
 
 BROKEN, OTHER = "txn_multisegment", "multisegment"
@@ -659,3 +659,34 @@ def test_what_the_system_refuses_where_nobody_reckoned_with_it_is_no_bug_of_plog
     assert (
         done.stderr.decode() == f"error: could not read or write /data/t-0: stale file handle (errno {errno.ESTALE})\n"
     )
+
+
+_FEW = """
+import json, resource, sys
+from tests.support.server import call_plog
+resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
+for command in json.load(sys.stdin):
+    done = call_plog(*command)
+    print(json.dumps([done.returncode, done.stdout.decode(), done.stderr.decode()]))
+"""
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_more_segments_than_descriptors(tmp_path: Path, *, is_damaged: bool) -> None:
+    """Each command says what it says in a process that may open all of them."""
+    log = open_log(tmp_path / "t-0", segment_bytes=80)
+    for number in range(100):
+        append(log, make_batch(b"%d" % number))
+    log.close()
+    if is_damaged:
+        os.truncate(tmp_path / "t-0" / f"{42:020d}.log", 60)
+    commands = [[name, str(tmp_path)] for name in ("verify", "gaps", "stats", "doctor", "recover", "dump-segment")]
+    topics = (["consume", "t", "--no-exit-on-error"], ["topic", "describe", "t"], ["trace", "t@7"])
+    commands += [[*words, "--data-dir", str(tmp_path)] for words in topics]
+    process = [sys.executable, "-c", _FEW]
+    done = subprocess.run(process, input=json.dumps(commands), capture_output=True, text=True, check=True)
+    few = [json.loads(line) for line in done.stdout.splitlines()]
+    many = [call_plog(*command) for command in commands]
+    assert few == [[one.returncode, one.stdout.decode(), one.stderr.decode()] for one in many]
+    assert {one.returncode for one in many} == ({0, 1} if is_damaged else {0})

@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 
+from core.common import fd_limits
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
@@ -23,9 +24,11 @@ from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.files.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.files.directory_lock import DirectoryLock
 from core.forensics import log_scanner, read_committed
+from core.forensics.missing_offsets import Hole
 from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap
+from core.records.record_batch import HEADER_SIZE
 from tests.support.compaction import compact
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenCase, golden_cases
@@ -387,3 +390,45 @@ def test_a_search_by_time_passes_over_a_batch_that_overlaps_the_one_before(direc
     with contextlib.closing(PartitionReader(directory)) as reader:
         assert reader.find_offset_by_timestamp(2000) == 2
         assert reader.find_offset_by_timestamp(3000) is None
+
+
+@pytest.fixture
+def three_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers have three files of segments open at once."""
+    monkeypatch.setattr(log_scanner, "_ALWAYS_ALLOWED", 3)
+    monkeypatch.setattr(log_scanner, "_opened", log_scanner._OpenedRecords())
+    monkeypatch.setattr(fd_limits, "share", lambda: fd_limits.Shares(3, 3))
+
+
+@pytest.mark.usefixtures("three_files")
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_more_segments_than_descriptors(directory: Path, *, is_damaged: bool) -> None:
+    log = open_log(directory, segment_bytes=80)
+    for number in range(20):
+        append(log, make_batch(b"value %d" % number, timestamp=NOW + number))
+    log.close()
+    if is_damaged:
+        flip(directory / f"{10:020d}.log", HEADER_SIZE)
+    with contextlib.closing(PartitionReader(directory)) as reader:
+        holes: list[Hole] = []
+        found = [batch.base_offset for batch in reader.read(0, 20, on_hole=holes.append)]
+        assert found == [number for number in range(20) if number != 10 or not is_damaged]
+        assert [(hole.start, hole.end) for hole in holes] == [(10, 11)] * is_damaged
+        assert [reader.find_offset_by_timestamp(NOW + number) for number in (17, 2)] == [17, 2]
+        assert len(reader.segments) == 20
+        assert sum(one.records.find_open() is not None for one in reader.segments) == 3
+
+
+@pytest.mark.usefixtures("three_files")
+def test_a_file_that_was_replaced_before_it_was_opened_again(log: PartitionLog, directory: Path) -> None:
+    for _ in range(3):
+        log.roll()
+        append(log, make_batch(b"more"))
+    path, copy = directory / f"{FIRST}.log", directory / "copy"
+    reader = PartitionReader(directory)
+    path.rename(copy)
+    shutil.copy(copy, path)
+    with pytest.raises(OSError, match="replaced while it was read"):
+        values(reader)
+    copy.rename(path)
+    assert values(reader) == expected(0) + [b"more"] * 3
