@@ -24,6 +24,11 @@ def searcher(pattern: str, *, is_text: bool) -> Callable[[bytes], bool]:
     return lambda text: search(text) is not None
 
 
+def compiled(pattern: str) -> Any:
+    """Returns the package's own object, for texts. Raises ValueError if the pattern is invalid."""
+    return _compiled(pattern.encode(), is_text=True)
+
+
 @lru_cache(64)
 def _compiled(pattern: bytes, *, is_text: bool) -> Any:  # the package has no types
     import re2

@@ -168,6 +168,8 @@ class Connection:
             return
         if self._handler is None:
             self._greet(self)
+            if self._handler is None:  # it was closed
+                return
         if received == 0:
             if self._pending is not None and self._pending.is_at_work:
                 self._stop_reading()  # the request is complete, and may need no answer; the end is read again later

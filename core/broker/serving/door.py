@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 
+from core.common.errors import AuthenticationError
+from core.common.printable import printable
+from core.security.certificate_fields import parse_certificate
 from core.security.principal import ANONYMOUS, USER_TYPE, Principal
+from core.security.principal_mapping import DEFAULT, PrincipalMapping
 from core.security.server_security import ListenerSecurity
 
 
@@ -15,17 +18,22 @@ class Door:
     """
 
     def __init__(self, listener: str, security: ListenerSecurity, context: ssl.SSLContext | None = None) -> None:
+        """Raises UsageError for invalid `ssl.principal.mapping.rules`."""
         self.listener = listener
         self.security = security
         self.context = context
-        self.find_principal: Callable[[bytes | None], Principal] = find_principal
-        """Returns the principal of a client that showed a certificate (DER), or none."""
+        self._mapping = PrincipalMapping(DEFAULT if security.tls is None else security.tls.principal_mapping_rules)
 
-
-def find_principal(certificate: bytes | None) -> Principal:
-    """Returns the subject of the certificate as a user; ANONYMOUS without one."""
-    if certificate is None:
-        return ANONYMOUS
-    from cryptography.x509 import load_der_x509_certificate
-
-    return Principal(USER_TYPE, load_der_x509_certificate(certificate).subject.rfc4514_string())
+    def find_principal(self, certificate: bytes | None) -> Principal:
+        """Returns the principal of a client that showed this certificate (DER), which was verified; ANONYMOUS without
+        one. Raises AuthenticationError if no rule matches its name.
+        """
+        if certificate is None:
+            return ANONYMOUS
+        subject = parse_certificate(certificate).subject
+        name = self._mapping.find_name(subject)
+        if name is None:
+            raise AuthenticationError(
+                f"no rule of ssl.principal.mapping.rules matches {printable(subject, keeps='')}", where=self.listener
+            )
+        return Principal(USER_TYPE, name)

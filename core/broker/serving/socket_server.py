@@ -24,7 +24,7 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.broker.serving.sasl_authenticator import FrameHandler, SaslAuthenticator
 from core.broker.serving.tls_transport import TlsTransport
 from core.common.endpoint import Endpoint
-from core.common.errors import UsageError
+from core.common.errors import AuthenticationError, UsageError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_limits import LONG_MAX
 from core.files.tls_context import make_server_context
@@ -201,7 +201,13 @@ class SocketServer:
             most_bytes = door.security.sasl.most_frame_bytes
             connection.admit(session, authenticator, most_bytes, is_authenticated=False)
         elif connection.tls is not None:
-            self._admit(bound, connection, door.find_principal(connection.tls.certificate), dispatcher)
+            try:
+                principal = door.find_principal(connection.tls.certificate)
+            except (AuthenticationError, ValueError) as error:
+                self._warn("closing a connection of %s to %s: %s", connection.client_host, bound.name, error)
+                connection.close()
+            else:
+                self._admit(bound, connection, principal, dispatcher)
         else:
             find = self._principal_of
             principal = ANONYMOUS if find is None else find(bound.name, connection.client_host)

@@ -1,0 +1,39 @@
+"""Whom a listener takes for the owner of a certificate."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from core.broker.serving.door import Door
+from core.common.errors import AuthenticationError, UsageError
+from core.security.client_security import Tls
+from core.security.principal import ANONYMOUS, Principal
+from core.security.server_security import ListenerSecurity, ServerTls
+from tests.support.certificates import make_ca, sign
+
+
+def _door(rules: str = "DEFAULT") -> Door:
+    return Door("INSIDE", ListenerSecurity(ServerTls(Tls(), principal_mapping_rules=rules)))
+
+
+def _certificate(name: str) -> bytes:
+    return sign(make_ca(), name, organisation=("plog", "eng")).certificate.public_bytes(Encoding.DER)
+
+
+def test_a_client_has_the_name_of_its_certificate() -> None:
+    assert _door().find_principal(None) == ANONYMOUS
+    assert _door().find_principal(_certificate("Alice")) == Principal("User", "CN=Alice,OU=eng,O=plog")
+    assert _door("RULE:^CN=([^,]*),.*$/$1/L").find_principal(_certificate("Alice")) == Principal("User", "alice")
+
+
+def test_a_name_that_no_rule_matches_is_refused_and_its_control_characters_are_not_logged() -> None:
+    with pytest.raises(AuthenticationError) as error:
+        _door("RULE:^CN=alice,.*$/$0/").find_principal(_certificate("x\nUser:root \x1b[1m"))
+    name = r"CN=x\nUser:root \x1b[1m,OU=eng,O=plog"
+    assert error.value.message == f"no rule of ssl.principal.mapping.rules matches {name}"
+
+
+def test_rules_are_checked_when_the_listener_is_made() -> None:
+    with pytest.raises(UsageError, match=r"ssl\.principal\.mapping\.rules: RULE:CN="):
+        _door("RULE:CN=")
