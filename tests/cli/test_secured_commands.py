@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from cli.inspect.app import InspectApp
 from core.security.sasl.scram import SCRAM_SHA_512
+from core.security.sasl.server_steps import ScramServer
 from tests.cli.inspect.support import press, screen_text, settled
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
-from tests.support.sasl_servers import ScramServer, credential_of
+from tests.support.sasl_servers import credential_of
 from tests.support.schema_registry import SchemaRegistryServer
 from tests.support.secured_commands import commands_with_a_server, lines, plog
 from tests.support.secured_door import Door, secured_door, server_context

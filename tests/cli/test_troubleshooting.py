@@ -13,9 +13,9 @@ import pytest
 
 from cli.error_hints import HINTS
 from core.broker.config.broker_settings import STANDARD_AUTHORIZER
+from core.security.sasl.server_steps import PlainServer
 from tests.support.certificates import make_ca, sign
 from tests.support.free_ports import free_ports
-from tests.support.sasl_servers import PlainServer
 from tests.support.secured_door import secured_door, server_context
 from tests.support.server import PLOG, Server, call_plog, run_plog
 from tests.support.shown_session import ShownCommand, read_session

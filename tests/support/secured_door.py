@@ -25,8 +25,8 @@ from core.protocol.schema.sasl_exchange import (
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
 )
+from core.security.sasl.server_steps import Continue, Done, ServerSteps
 from plog.testing import RunningBroker, running_broker
-from tests.support.sasl_servers import Continue, Done, ServerSteps
 
 _SIZE = struct.Struct(">i")
 _START = struct.Struct(">hhi")

@@ -69,6 +69,19 @@ SCRAM_SHA_512 = ScramMechanism("SCRAM-SHA-512", "sha512")
 MECHANISMS = {mechanism.name: mechanism for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)}
 
 
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What a server keeps of a user: nobody can log in with it, but whoever has it can try passwords at home."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential([hidden], iterations={self.iterations})"
+
+
 def make_nonce() -> str:
     return secrets.token_urlsafe(24)
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import ast
 import base64
+import hashlib
+import hmac
 import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,20 +20,19 @@ from hypothesis import strategies as st
 
 from core.common.errors import AuthenticationError, UsageError
 from core.security.sasl.sasl_steps import OAuthBearerClient, PlainClient
-from core.security.sasl.scram import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512, ScramClient, ScramMechanism
+from core.security.sasl.scram import (
+    MECHANISMS,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    ScramClient,
+    ScramCredential,
+    ScramMechanism,
+)
+from core.security.sasl.server_steps import Continue, Done, Failed, PlainServer, PlainUsers, ScramServer
+from core.security.secret import Secret
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
-from tests.support.sasl_servers import (
-    Bearer,
-    Continue,
-    Done,
-    Failed,
-    OAuthBearerServer,
-    PlainServer,
-    ScramCredential,
-    ScramServer,
-    credential_of,
-)
+from tests.support.sasl_servers import Bearer, BearerDone, OAuthBearerServer, credential_of
 
 SASL = GOLDEN.parent / "sasl"
 CONVERSATIONS = {case["case"]: case["steps"] for case in json.loads((SASL / "conversations.json").read_text())}
@@ -177,6 +182,85 @@ def test_a_name_that_nobody_has_fails_as_a_wrong_password_does() -> None:
     assert ask("ghost")[0] != ask("spectre")[0]
 
 
+@contextmanager
+def counted_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Counts what takes time by its length: hashes, and comparisons of them."""
+    counts: Counter[str] = Counter()
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            counts[f"{name} of {[len(one) for one in arguments if isinstance(one, bytes)]}"] += 1
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for module, name in ((hmac, "digest"), (hmac, "compare_digest"), (hashlib, "new")):
+            patch.setattr(module, name, counted(name, getattr(module, name)))
+        yield counts
+
+
+@for_each("mechanism", MECHANISMS.values(), ids=lambda m: m.name)
+def test_a_name_that_nobody_has_costs_the_same_hashes(
+    mechanism: ScramMechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sam = credential_of(mechanism, "pw1", b"0123456789abcdef", 8192)
+    found = []
+    for name in ("sam", "who"):
+        client = ScramClient(mechanism, name, "wrong", nonce="abc")
+        find = {("sam", False): sam}
+        server = ScramServer(
+            mechanism, lambda *user, known=find: known.get(user), secret=b"s", find_usual=lambda: sam, nonce="n"
+        )
+        with counted_hashes(monkeypatch) as counts:
+            first = server.step(client.first())
+        assert isinstance(first, Continue)
+        proof = client.answer(first.token)
+        assert proof is not None
+        with counted_hashes(monkeypatch) as of_last:
+            assert isinstance(server.step(proof), Failed)
+        found.append((len(first.token), counts, of_last))
+    assert found[0] == found[1]
+    assert found[0][1]
+    assert found[0][2]["compare_digest of " + str([len(sam.stored_key)] * 2)] == 1
+
+
+def made_up(usual: ScramCredential | None, name: str = "ghost", secret: bytes = b"s") -> tuple[bytes, int]:
+    """The salt and the iterations of a name that nobody has."""
+    server = ScramServer(SCRAM_SHA_256, lambda *_: None, secret=secret, find_usual=lambda: usual)
+    first = server.step(f"n,,n={name},r=abc".encode())
+    assert isinstance(first, Continue)
+    _, salt, iterations = first.token.decode().split(",")
+    return base64.b64decode(salt[2:]), int(iterations[2:])
+
+
+def test_a_salt_that_is_made_up_looks_like_the_users() -> None:
+    random = ScramCredential(bytes(range(24)), b"", b"", 8192)
+    kafkas = ScramCredential(b"16gbldc7ueggeff18f0qdwu72i", b"", b"", 4096)  # of a token in sasl.json
+    salt, iterations = made_up(random)
+    assert (len(salt), iterations) == (24, 8192)
+    lengths = {len(made_up(kafkas, name)[0]) for name in map(str, range(100))}
+    assert lengths <= {24, 25, 26}
+    assert {25, 26} <= lengths
+    assert re.fullmatch(rb"[0-9a-z]+", made_up(kafkas)[0])
+    assert made_up(None)[1] == 4096
+    assert made_up(random)[0] == salt
+    assert made_up(random, secret=b"t")[0] != salt
+    assert len(made_up(ScramCredential(bytes(range(100)), b"", b"", 4096))[0]) == 100
+
+
+@for_each("name", ["zoë", "Ωmega", "a,b=c", "=2C", "名前", "a b"])
+def test_names_are_utf_8(name: str) -> None:
+    """Kafka takes only ASCII (`SCRAM, not ASCII`)."""
+    credential = credential_of(SCRAM_SHA_256, "pässwörd", b"0123456789abcdef", 4096)
+    server = ScramServer(SCRAM_SHA_256, lambda asked, _: credential if asked == name else None, secret=b"s")
+    client = ScramClient(SCRAM_SHA_256, name, "pässwörd")
+    last = server.step(proof_of(client, server)[1])
+    assert isinstance(last, Done)
+    assert last.name == name
+    assert client.answer(last.token) is None
+
+
 @for_each("name, is_token", [("token-1", True), ("token-1", False), ("sam", True)])
 def test_tokens_and_users_are_told_apart(name: str, is_token: bool) -> None:
     server = ScramServer(SCRAM_SHA_256, accounts, secret=b"s")
@@ -184,7 +268,6 @@ def test_tokens_and_users_are_told_apart(name: str, is_token: bool) -> None:
     last = server.step(proof_of(client, server)[1])
     assert isinstance(last, Done) == (name == "token-1" and is_token)
     if isinstance(last, Done):
-        assert last.is_token
         assert client.answer(last.token) is None
 
 
@@ -234,8 +317,27 @@ def test_the_other_implementations_client_and_our_server(name: str, password: st
 # --- PLAIN
 
 
+PLAIN_USERS = PlainUsers({name: Secret(f"{name}-secret") for name in ("alice", "bob", "zoë")})
+
+
 def plain_server() -> PlainServer:
-    return PlainServer(lambda name, password: (name, password) == ("alice", "alice-secret"))
+    return PlainServer(PLAIN_USERS.has)
+
+
+@for_each("name, password", [("alice", "wrong"), ("alicf", "wrong"), ("zoë", "wrong"), ("nobod", "bob-secret")])
+def test_plain_compares_with_all_users(name: str, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One hash, and as many comparisons of one length as there are users, whoever it is."""
+    with counted_hashes(monkeypatch) as counts:
+        assert not PLAIN_USERS.has(name, password)
+    hashes = sum(count for what, count in counts.items() if what.startswith("digest"))
+    assert (hashes, counts["compare_digest of [32, 32]"], len(counts)) == (1, 3, 2)
+
+
+def test_plain_has_its_users_and_no_others() -> None:
+    assert PLAIN_USERS.has("zoë", "zoë-secret")
+    assert not PlainUsers({}).has("alice", "alice-secret")
+    assert not PlainUsers({"a\0b": Secret("c")}).has("a", "b\0c\0")
+    assert "secret" not in repr(PLAIN_USERS)
 
 
 @for_each("name", [name for name in CONVERSATIONS if name.startswith("PLAIN, ")])
@@ -315,7 +417,7 @@ def bearer_server() -> OAuthBearerServer:
 def test_the_server_takes_what_kafka_takes(case: str, message: bytes) -> None:
     assert BEARERS[case][1]["ErrorCode"] == 0
     answer = bearer_server().step(message)
-    assert isinstance(answer, Done)
+    assert isinstance(answer, BearerDone)
     assert (answer.name, answer.token, answer.expires_at_ms) == ("alice", b"", 1000)
     assert answer.extensions == ({"logicalCluster": "lkc-1"} if case == "extension" else {})
 

@@ -13,6 +13,7 @@ import pytest
 
 from core.common.errors import UsageError
 from core.security.client_settings import SECRET_SETTINGS
+from core.security.sasl.server_steps import PlainServer
 from core.spark.cluster_access import access_of, connect
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.range_output import OutputFormat
@@ -21,7 +22,6 @@ from core.spark.source import find_partitions, open_source, plan_ranges
 from core.spark.source_options import SourceOptions
 from core.spark.topic_writer import WriterOptions
 from tests.support.for_each import for_each
-from tests.support.sasl_servers import PlainServer
 from tests.support.secured_door import Door, secured_door
 from tests.support.server import call_plog
 

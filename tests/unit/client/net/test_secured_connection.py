@@ -22,11 +22,12 @@ from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.security.client_settings import parse_client_settings
 from core.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
+from core.security.sasl.server_steps import Done, PlainServer, ScramServer
 from plog.testing import RunningBroker
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.refusals import refused
-from tests.support.sasl_servers import Bearer, Done, OAuthBearerServer, PlainServer, ScramServer, credential_of
+from tests.support.sasl_servers import Bearer, OAuthBearerServer, credential_of
 from tests.support.secured_door import Door, MakeSteps, secured_door, server_context
 from tests.support.waiting import ANSWER_SECONDS
 
