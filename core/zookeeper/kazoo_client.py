@@ -6,12 +6,36 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from core.common.errors import AccessError, UsageError
+from core.files.tls_context import make_context
+from core.security.client_security import Tls
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
+_log = logging.getLogger("plog.zookeeper")
+
 _MOST_SECONDS_BETWEEN_TRIES = 1.0
+
+
+class _Tls:
+    """Reads certificates and keys again for each connection, so that they can be replaced; owned by kazoo's thread."""
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._context = make_context(tls)
+
+    def begin(self, plain: Any, host: str) -> Any:
+        """Returns the connected socket with TLS on it. Raises OSError if the handshake fails; it is closed then."""
+        try:
+            self._context = make_context(self._tls)
+        except UsageError as error:  # half of them may be replaced
+            _log.warning("%s: TLS with ZooKeeper goes on with the certificates that were read before", error)
+        try:
+            return self._context.wrap_socket(plain, server_hostname=host)
+        except OSError:
+            plain.close()
+            raise
 
 
 class LastComplaint(logging.Handler):
@@ -31,7 +55,7 @@ class LastComplaint(logging.Handler):
 
 def make_client(config: ZooKeeperConfig, complaint: logging.Handler) -> KazooClient:
     """Returns a client that tries for ever, and warns only `complaint`. Raises AccessError if kazoo, or a package for
-    SASL, is not installed, and UsageError for a missing file.
+    SASL, is not installed, and what `make_context` raises.
     """
     try:
         from kazoo.client import KazooClient
@@ -41,7 +65,16 @@ def make_client(config: ZooKeeperConfig, complaint: logging.Handler) -> KazooCli
         raise AccessError("ZooKeeper needs the package kazoo", hint="pip install 'plog-kafka[cluster]'") from None
     logger = logging.Logger("kazoo", logging.WARNING)
     logger.addHandler(complaint)
-    handler = SequentialThreadingHandler()
+    tls = None if config.tls is None else _Tls(config.tls)
+
+    class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+        """Has the TLS of the configuration, where kazoo's own reads PEM files alone."""
+
+        def create_connection(self, address: Any, hostname: str, timeout: float, **_: object) -> Any:
+            plain = super().create_connection(address, timeout=timeout)
+            return plain if tls is None else tls.begin(plain, hostname)
+
+    handler = Handler()
     return KazooClient(
         hosts=",".join(map(str, config.servers)),
         timeout=config.session_timeout_ms / 1000,
@@ -49,7 +82,7 @@ def make_client(config: ZooKeeperConfig, complaint: logging.Handler) -> KazooCli
         connection_retry=KazooRetry(max_tries=-1, max_delay=_MOST_SECONDS_BETWEEN_TRIES, sleep_func=handler.sleep_func),
         logger=logger,
         **_login_options(config),
-        **_tls_options(config),
+        use_ssl=tls is not None,
     )
 
 
@@ -70,20 +103,3 @@ def _login_options(config: ZooKeeperConfig) -> dict[str, Any]:
             "password": config.sasl.password.reveal(),
         }
     return options
-
-
-def _tls_options(config: ZooKeeperConfig) -> dict[str, Any]:
-    tls = config.tls
-    if tls is None:
-        return {}
-    for file in filter(None, (tls.ca, tls.certificate, tls.key)):
-        if not file.is_file():  # kazoo would try again for ever
-            raise UsageError(f"there is no file {file}, which ZooKeeper's TLS is to use")
-    return {
-        "use_ssl": True,
-        "ca": str(tls.ca) if tls.ca else None,
-        "certfile": str(tls.certificate) if tls.certificate else None,
-        "keyfile": str(tls.key) if tls.key else None,
-        "keyfile_password": tls.key_password.reveal() if tls.key_password else None,
-        "check_hostname": tls.verifies_host,
-    }

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import UsageError
+from core.security.client_security import Tls
 from core.security.secret import Secret
 
 DEFAULT_PORT = 2181
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
 """Kafka's own `zookeeper.session.timeout.ms`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ZooKeeperTls:
-    """PEM files: the trusted CA, and our own certificate if the server asks for one."""
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    key_password: Secret | None = None
-    verifies_host: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +26,7 @@ class ZooKeeperLogin:
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConfig:
     """`chroot` is empty or begins with a slash: our / is there. With `sets_acls` (Kafka's `zookeeper.set.acl`) only we
-    may change the nodes that we create; that needs `digest` or `sasl`.
+    may change the nodes that we create; that needs `digest`, `sasl` or a certificate of our own.
     """
 
     servers: tuple[Endpoint, ...]
@@ -46,17 +35,19 @@ class ZooKeeperConfig:
     sets_acls: bool = False
     digest: ZooKeeperLogin | None = None
     sasl: ZooKeeperLogin | None = None
-    tls: ZooKeeperTls | None = None
+    tls: Tls | None = None
 
     def __str__(self) -> str:
         return ",".join(map(str, self.servers)) + self.chroot
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for settings that can't work together."""
-        if self.sets_acls and not (self.digest or self.sasl):
+        has_certificate = self.tls is not None and self.tls.key_store is not None
+        if self.sets_acls and not (self.digest or self.sasl or has_certificate):
             raise UsageError(
                 "zookeeper.set.acl needs a login: without one nobody could change the nodes again",
-                hint="log in with digest or SASL, or leave zookeeper.set.acl out",
+                hint="log in with digest or SASL (plog.zookeeper.login), or by a certificate "
+                "(zookeeper.ssl.client.enable, zookeeper.ssl.keystore.location), or leave zookeeper.set.acl out",
             )
 
 

@@ -244,7 +244,8 @@ class ZooKeeperSession:
                 hint="is it running, and is the address right? plog zookeeper start runs one",
             ) from None
         if makes_chroot and self._config.chroot:
-            await self._ask([partial(self._client.ensure_path_async, self._config.chroot)])
+            chroot = self._config.chroot
+            await self._ask([partial(self._client.ensure_path_async, chroot, acl=self._acls(chroot))])
         await self._ensure_chroot()
 
     async def close(self) -> None:

@@ -82,7 +82,8 @@ class Refusal(Enum):
 
 
 _HINTS = {
-    Refusal.NO_AUTH: "the node was made with zookeeper.set.acl: use the login of the broker that made it",
+    Refusal.NO_AUTH: "the node was made with zookeeper.set.acl: use the login of the broker that made it, or a "
+    "certificate with the same distinguished name",
     Refusal.AUTH_FAILED: "check the user and the password for ZooKeeper",
 }
 

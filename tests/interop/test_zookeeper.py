@@ -16,6 +16,7 @@ from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
 from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
+from core.security.client_security import KeyStore, Tls, TrustStore
 from core.security.secret import Secret
 from core.zookeeper.cluster_bootstrap import ClusterBootstrap
 from core.zookeeper.config_changes import ConfigChanges
@@ -28,7 +29,7 @@ from core.zookeeper.znodes import (
     encode_config,
     encode_config_change,
 )
-from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin
 from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Check, Create, Delete, NodeStat, Refusal, SetData, ZooKeeperError
 from tests.support.certificates import make_ca, sign
@@ -371,11 +372,12 @@ async def test_tls_with_certificates_on_both_sides(
 
     listener = await asyncio.start_server(pass_on, "127.0.0.1", 0, ssl=context)
     servers = (Endpoint("127.0.0.1", listener.sockets[0].getsockname()[1]),)
-    ours = ZooKeeperTls(ca=ca_file, certificate=certificate, key=key)
+    own = KeyStore(certificate_location=str(certificate), key_location=str(key))
+    ours = Tls(TrustStore(str(ca_file)), own)
     async with session_of(ZooKeeperConfig(servers, chroot, tls=ours)) as session:
         await session.commit([Create("/a", b"x")])
     other_ca, _ = make_ca().write(tmp_path, "other")
-    stranger = ZooKeeperSession(ZooKeeperConfig(servers, chroot, tls=ZooKeeperTls(ca=other_ca)))
+    stranger = ZooKeeperSession(ZooKeeperConfig(servers, chroot, tls=Tls(TrustStore(str(other_ca)))))
     opening = asyncio.ensure_future(stranger.open())
     await until(lambda: "certificate verify failed" in caplog.text)
     await stranger.close()

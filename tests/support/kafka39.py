@@ -107,21 +107,28 @@ class _JavaProcess:
 class ZooKeeper(_JavaProcess):
     """The ZooKeeper of Kafka's own jars."""
 
-    def __init__(self, folder: Path, place: Place = HERE) -> None:
+    def __init__(self, folder: Path, place: Place = HERE, settings: Mapping[str, str] = _NO_SETTINGS) -> None:
+        """`settings` are ZooKeeper's own, beyond the usual ones."""
         super().__init__(folder.with_name(f"{folder.name}.log"), _JAVA_OPTIONS, place)
         self._folder = folder
-        self._settings = folder.with_name(f"{folder.name}.cfg")
+        self._file = folder.with_name(f"{folder.name}.cfg")
         (self._port,) = free_ports(1)
         self.address = f"{place.host}:{self._port}"
+        self._settings = {
+            "dataDir": str(folder),
+            "clientPortAddress": place.host,
+            "clientPort": str(self._port),
+            "tickTime": "500",
+            "admin.enableServer": "false",
+            "maxClientCnxns": "0",
+            **settings,
+        }
 
     def start(self) -> None:
         """Returns when it gives sessions."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._settings.write_text(
-            f"dataDir={self._folder}\nclientPortAddress={self._place.host}\nclientPort={self._port}\n"
-            "tickTime=500\nadmin.enableServer=false\nmaxClientCnxns=0\n"
-        )
-        self._run("-Xmx96M", "org.apache.zookeeper.server.ZooKeeperServerMain", self._settings)
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
+        self._run("-Xmx96M", "org.apache.zookeeper.server.ZooKeeperServerMain", self._file)
         wait_until(self._answers, "ZooKeeper gives sessions")
 
     def _answers(self) -> bool:

@@ -331,10 +331,12 @@ class BrokerSettings:
     )
     zookeeper_ssl_client_enable = Setting(_T.BOOLEAN, False, "Whether the broker connects to ZooKeeper by TLS.")
     zookeeper_ssl_truststore_location = Setting[str | None](
-        _T.STRING, None, "A PEM file with the certificates of authorities that may sign ZooKeeper's."
+        _T.STRING, None, "A file (PEM, PKCS12, JKS) with the certificates of authorities that may sign ZooKeeper's."
     )
     zookeeper_ssl_keystore_location = Setting[str | None](
-        _T.STRING, None, "A PEM file with this broker's certificate and key, if ZooKeeper asks for a certificate."
+        _T.STRING,
+        None,
+        "A file (PEM, PKCS12, JKS) with this broker's certificate and key, for ZooKeeper.",
     )
     zookeeper_ssl_endpoint_identification_algorithm = Setting(
         _T.STRING, "HTTPS", "Whether ZooKeeper's certificate must name its host: HTTPS, or empty."

@@ -39,6 +39,7 @@ from core.common.pending import Pending
 from core.common.topic_partition import is_valid_topic_name, random_uuid, uuid_text
 from core.files.file_names import ensure_no_cluster
 from core.files.meta_properties import read_meta_properties
+from core.security.client_security import Tls
 from core.security.secret import Secret
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.controller_election import ControllerElection, WonElection
@@ -62,7 +63,7 @@ from core.zookeeper.znodes import (
     encode_log_dir_event,
     topic_path,
 )
-from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls, parse_zookeeper_connect
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, parse_zookeeper_connect
 from core.zookeeper.zookeeper_session import SessionFigures, ZooKeeperSession, while_connected
 from core.zookeeper.zookeeper_transaction import Create, Node, Refusal, SetData, ZooKeeperError
 
@@ -103,25 +104,38 @@ def _login(config: BrokerConfig) -> ZooKeeperLogin | None:
     return ZooKeeperLogin(user, Secret(password))
 
 
-def _tls(config: BrokerConfig) -> ZooKeeperTls | None:
+_PREFIX = "zookeeper."
+_OTHERS_OF_TLS = (
+    *(f"zookeeper.ssl.{store}.{what}" for store in ("truststore", "keystore") for what in ("type", "password")),
+    *("zookeeper.ssl.enabled.protocols", "zookeeper.ssl.cipher.suites"),
+)
+"""Settings that are not in `BrokerSettings`; without the prefix they are a client's."""
+
+_SOCKET = "zookeeper.clientCnxnSocket"
+
+
+def _tls(config: BrokerConfig) -> Tls | None:
     if not config.zookeeper_ssl_client_enable:
         return None
-    own = config.zookeeper_ssl_keystore_location
-    return ZooKeeperTls(
-        ca=_pem("zookeeper.ssl.truststore.location", config.zookeeper_ssl_truststore_location),
-        certificate=_pem("zookeeper.ssl.keystore.location", own),
-        key=_pem("zookeeper.ssl.keystore.location", own),
-        verifies_host=bool(config.zookeeper_ssl_endpoint_identification_algorithm),
-    )
-
-
-def _pem(name: str, file: str | None) -> Path | None:
-    """Raises UsageError for a Java key store."""
-    if file is not None and Path(file).suffix.lower() in (".jks", ".p12", ".pfx", ".keystore", ".truststore"):
+    if config.unknown.get(_SOCKET, "").strip().endswith("NIO"):
         raise UsageError(
-            f"{name} is {file}, and plog reads PEM files", hint="keytool -exportcert -rfc writes a certificate as PEM"
+            f"{_SOCKET} is Java's class without TLS, and zookeeper.ssl.client.enable is true",
+            hint=f"{_SOCKET}=org.apache.zookeeper.ClientCnxnSocketNetty; plog does without it",
         )
-    return None if file is None else Path(file)
+    from core.security.client_settings import parse_client_settings
+
+    others = (name for name in _OTHERS_OF_TLS if name in config.unknown)
+    settings = {name.removeprefix(_PREFIX): config.unknown[name] for name in others}
+    settings |= {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": config.zookeeper_ssl_truststore_location or "",
+        "ssl.keystore.location": config.zookeeper_ssl_keystore_location or "",
+        "ssl.endpoint.identification.algorithm": config.zookeeper_ssl_endpoint_identification_algorithm,
+    }
+    try:
+        return parse_client_settings(settings).security.tls
+    except UsageError as error:
+        raise UsageError(f"{_PREFIX}{error.message}", hint=error.hint) from error
 
 
 _NOBODY = (

@@ -8,8 +8,9 @@ import pytest
 
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, UsageError
+from core.security.client_security import Tls, TrustStore
 from core.security.secret import Secret
-from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls, parse_zookeeper_connect
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, parse_zookeeper_connect
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.for_each import for_each
 
@@ -57,8 +58,8 @@ async def _open(config: ZooKeeperConfig) -> None:
 
 def test_a_tls_file_that_is_missing_is_named(tmp_path: Path) -> None:
     pytest.importorskip("kazoo", reason="the extra cluster is not installed")
-    config = ZooKeeperConfig((Endpoint("127.0.0.1", 1),), tls=ZooKeeperTls(ca=tmp_path / "ca.pem"))
-    with pytest.raises(UsageError, match=r"there is no file .*ca\.pem, which ZooKeeper's TLS is to use"):
+    config = ZooKeeperConfig((Endpoint("127.0.0.1", 1),), tls=Tls(TrustStore(str(tmp_path / "ca.pem"))))
+    with pytest.raises(UsageError, match=r"could not read .*ca\.pem: no such file"):
         asyncio.run(_open(config))
 
 

@@ -10,6 +10,7 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.zookeeper_registration import zookeeper_config_of
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
+from core.security.client_security import KeyStore, StoreType, Tls, TrustStore
 from core.security.secret import Secret
 from tests.support.for_each import for_each
 
@@ -38,17 +39,44 @@ def test_a_login(tmp_path: Path, login: str) -> None:
     assert found.sets_acls
 
 
-def test_tls(tmp_path: Path) -> None:
+STORES = {
+    "zookeeper.ssl.client.enable": "true",
+    "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+    "zookeeper.ssl.truststore.location": "/var/private/ssl/kafka.zk.truststore.jks",
+    "zookeeper.ssl.truststore.password": "trust-pw",
+    "zookeeper.ssl.keystore.location": "/var/private/ssl/kafka.zk.keystore.p12",
+    "zookeeper.ssl.keystore.type": "PKCS12",
+    "zookeeper.ssl.keystore.password": "key-pw",
+    "zookeeper.ssl.protocol": "TLSv1.2",
+    "zookeeper.set.acl": "true",
+}
+"""As KIP-515 and Kafka's documentation have them: a certificate alone is a login."""
+
+
+def test_tls_as_kafkas_brokers_have_it() -> None:
+    found = zookeeper_config_of("zk1", BrokerConfig.parse(STORES))
+    assert found.tls == Tls(
+        TrustStore("/var/private/ssl/kafka.zk.truststore.jks", None, Secret("trust-pw")),
+        KeyStore("/var/private/ssl/kafka.zk.keystore.p12", StoreType.PKCS12, Secret("key-pw")),
+    )
+    assert found.sets_acls
+    assert "-pw" not in repr(found)
+
+
+def test_tls_without_a_certificate() -> None:
     settings = {
         "zookeeper.ssl.client.enable": "true",
         "zookeeper.ssl.truststore.location": "ca.pem",
-        "zookeeper.ssl.keystore.location": "own.pem",
+        "zookeeper.ssl.enabled.protocols": "TLSv1.3",
         "zookeeper.ssl.endpoint.identification.algorithm": "",
     }
     found = zookeeper_config_of("zk1", BrokerConfig.parse(settings)).tls
-    assert found is not None
-    assert (found.ca, found.certificate, found.key) == (Path("ca.pem"), Path("own.pem"), Path("own.pem"))
-    assert not found.verifies_host
+    assert found == Tls(TrustStore("ca.pem"), checks_host_names=False, protocols=("TLSv1.3",))
+
+
+def test_settings_of_tls_without_tls_have_no_effect() -> None:
+    settings = STORES | {"zookeeper.ssl.client.enable": "false", "zookeeper.set.acl": "false"}
+    assert zookeeper_config_of("zk1", BrokerConfig.parse(settings)).tls is None
 
 
 @for_each(
@@ -70,9 +98,19 @@ def test_tls(tmp_path: Path) -> None:
             "/nowhere/password: no such file",
         ),
         (
-            {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.location": "trust.jks"},
+            {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.type": "BKS"},
             UsageError,
-            "plog reads PEM files",
+            r"^zookeeper\.ssl\.truststore\.type=BKS, expected one of PEM, PKCS12, JKS",
+        ),
+        (
+            STORES | {"zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNIO"},
+            UsageError,
+            "zookeeper.clientCnxnSocket is Java's class without TLS",
+        ),
+        (
+            {"zookeeper.set.acl": "true", "zookeeper.ssl.client.enable": "true"},
+            UsageError,
+            "zookeeper.set.acl needs a login",
         ),
     ],
 )
