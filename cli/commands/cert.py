@@ -6,6 +6,7 @@ import datetime
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,32 +31,70 @@ WARNING_DAYS = 30
 _WIDTH = 80
 
 
+class Protocol(StrEnum):
+    """The protocols of Kafka's listeners that have any security."""
+
+    ssl = "ssl"
+    sasl_ssl = "sasl_ssl"
+    sasl_plaintext = "sasl_plaintext"
+
+
 @command(app)
 def dev(
     out: Annotated[Path, Option("The folder for the files.", metavar="DIR")] = Path("certs"),
+    protocol: Annotated[
+        Protocol,
+        Option("What clients speak: TLS, TLS and a password, or a password alone.", case_sensitive=False),
+    ] = Protocol.ssl,
     names: Annotated[
         list[str] | None, Option("A name or address of the server; may be repeated.", "--name", metavar="HOST")
     ] = None,
+    users: Annotated[
+        list[str] | None,
+        Option("With SASL, a user that gets a password; may be repeated. Default: admin.", "--user", metavar="NAME"),
+    ] = None,
     force: Annotated[bool, Option("Replace existing files, with a new CA.")] = False,
 ) -> None:
-    """Make a CA, a certificate for a server and one for a client, and settings that use them.
+    """Make certificates or users, and settings with which plog serves and clients connect.
 
-    The server's certificate is for localhost, 127.0.0.1, ::1 and the names of --name. All are good for a year. They are
+    With TLS it makes a CA, and a certificate for a server, for localhost, 127.0.0.1, ::1 and the names of --name, good
+    for a year. Clients have a certificate too (ssl), or users with passwords (sasl_ssl, sasl_plaintext). All of it is
     for tests, not for production.
 
     \b
     Example:
       plog cert dev --out certs --name kafka.test
+      plog cert dev --out secured --protocol sasl_ssl --user alice
     """
+    if users and protocol is Protocol.ssl:
+        raise UsageError("--user makes a user of SASL, and --protocol is ssl", hint="--protocol sasl_ssl has users")
+    if names and protocol is Protocol.sasl_plaintext:
+        raise UsageError("--name is for the server's certificate, and sasl_plaintext has none")
     _ensure_cryptography()
-    from core.client.net.development_certificates import STORE_PASSWORD, make_development_certificates
+    from core.client.net.development_certificates import (
+        STORE_PASSWORD,
+        DevelopmentSecurity,
+        end_of,
+        make_development_files,
+    )
 
-    end = make_development_certificates(out, names or (), datetime.datetime.now(datetime.UTC), replaces=force)
-    say(f"made certificates in {out}, good until {end:%Y-%m-%d}:")
+    security = DevelopmentSecurity(protocol.upper(), names or (), list(dict.fromkeys(users or ["admin"])))
+    now = datetime.datetime.now(datetime.UTC)
+    passwords = make_development_files(out, security, now, replaces=force)
+    if security.has_tls:
+        say(f"made certificates in {out}, good until {end_of(now):%Y-%m-%d}:")
+    else:
+        say(f"made settings in {out}:")
+    say(f"  {out / 'server.properties'}: plog serve --config, and an Apache Kafka broker, after its own settings")
     say(f"  {out / 'client.properties'}: plog and Kafka's tools (--command-config), Java clients, Spark")
+    for user in list(passwords)[1:]:
+        say(f"  {out / f'client-{user}.properties'}: the same for {user}")
     say(f"  {out / 'kcat.conf'}: kcat (-F) and other clients on librdkafka")
-    say(f"  {out / 'server.properties'}: for an Apache Kafka broker, into its own server.properties")
-    say(f"  ca, server, client: .pem and .key; .p12 is both, with the password {STORE_PASSWORD}")
+    if security.has_tls:
+        keys = "ca, server" if security.has_sasl else "ca, server, client"
+        say(f"  {keys}: .pem and .key; .p12 is both, with the password {STORE_PASSWORD}")
+    else:
+        say("warning: without TLS, passwords and records go over the network in clear")
 
 
 @command(app)

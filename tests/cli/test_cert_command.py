@@ -16,7 +16,11 @@ from pathlib import Path
 import pytest
 
 from core.client.net.client_config_files import read_settings_file
+from core.common.properties_file import parse_properties
+from core.security.client_security import PasswordLogin
 from core.security.client_settings import parse_client_settings
+from core.security.jaas import parse_jaas
+from core.security.secret import Secret
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
@@ -114,6 +118,45 @@ def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     _, told = plog("cert", "dev", "--out", tmp_path / "file" / "certs", code=3)
     assert f"could not make {tmp_path / 'file' / 'certs'}" in told
+
+
+@for_each("protocol", ["sasl_ssl", "SASL_PLAINTEXT"])
+def test_users_and_their_passwords(protocol: str, tmp_path: Path) -> None:
+    """Each is in the broker's settings and in a client's; nobody else can read them, and nothing prints them."""
+    shown, told = plog("cert", "dev", "--out", tmp_path, "--protocol", protocol, "--user", "alice", "--user", "b.ob-2")
+    settings = parse_properties((tmp_path / "server.properties").read_text())
+    name = protocol.upper()
+    assert settings["listeners"] == f"{name}://localhost:9093,CONTROLLER://localhost:9094"
+    login = parse_jaas(settings[f"listener.name.{name.lower()}.plain.sasl.jaas.config"]).options
+    assert login["username"] == "alice"
+    assert login["password"] == login["user_alice"] != login["user_b.ob-2"]
+    users = {"client.properties": "alice", "kcat.conf": "alice", "client-b.ob-2.properties": "b.ob-2"}
+    for file, user in users.items():
+        security = parse_client_settings(read_settings_file(tmp_path / file)[0]).security
+        assert security.protocol == name
+        assert security.login == PasswordLogin("PLAIN", user, Secret(login[f"user_{user}"]))
+        assert login[f"user_{user}"] not in shown + told
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    has_tls = name == "SASL_SSL"
+    assert {file for file, mode in modes.items() if mode != 0o600} == ({"ca.pem", "server.pem"} if has_tls else set())
+    stores = {"ca.key", "ca.pem", "server.key", "server.p12", "server.pem"} if has_tls else set()
+    assert modes.keys() == {"server.properties", *users, *stores}
+    assert ("in clear" in told) is not has_tls
+
+
+@for_each(
+    "arguments, message",
+    [
+        (("--user", "alice"), "--user makes a user of SASL, and --protocol is ssl"),
+        (("--protocol", "sasl_ssl", "--user", 'a"b'), '--user a"b: expected letters'),
+        (("--protocol", "sasl_ssl", "--user", ""), "--user : expected letters"),
+        (("--protocol", "sasl_plaintext", "--name", "x"), "--name is for the server's certificate"),
+        (("--protocol", "tls"), "--protocol"),
+    ],
+)
+def test_options_that_do_not_fit(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    assert message in plog("cert", "dev", "--out", tmp_path / "certs", *arguments, code=2)[1]
+    assert not (tmp_path / "certs").exists()
 
 
 @for_each("file", ["client.properties", "kcat.conf"])

@@ -24,22 +24,23 @@ def plog(*arguments: str | Path) -> tuple[str, str]:
     return done.stdout.decode(), done.stderr.decode()
 
 
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("files") / "größe"
-    plog("cert", "dev", "--out", folder)
+@pytest.fixture(scope="module", params=["SSL", "SASL_SSL"])
+def certs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files") / f"größe {request.param}"
+    plog("cert", "dev", "--out", folder, "--protocol", request.param)
     return folder
 
 
 @pytest.fixture(scope="module")
 def address(certs: Path) -> Iterator[str]:
-    """A listener that wants a client's certificate."""
-    port = free_ports()[0]
+    """A listener that wants a client's certificate, or a password; the broker's own connections take it, too."""
+    port, protocol = free_ports()[0], certs.name.partition(" ")[2]
     kafka = KafkaServer(certs.parent / "data", broker_rack="r1")
-    names = f"PLAINTEXT://{kafka.address},TLS://localhost:{port}"
+    listeners = f"PLAINTEXT://{kafka.address},{protocol}://localhost:{port}"
     kafka._settings += (certs / "server.properties").read_text() + (
-        f"ssl.client.auth=required\nlisteners={names},CONTROLLER://127.0.0.1:{kafka._controller_port}\n"
-        f"advertised.listeners={names}\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL\n"
+        f"ssl.client.auth=required\nlisteners={listeners},CONTROLLER://127.0.0.1:{kafka._controller_port}\n"
+        f"advertised.listeners={listeners}\n"
+        f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{protocol}:{protocol}\n"
     )
     kafka.format()
     with kafka:
