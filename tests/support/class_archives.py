@@ -1,10 +1,10 @@
 """What the JVMs of Kafka and Spark load at each start, in files that they map into memory: it halves the start.
 
-    python -m tests.support.class_archives    makes the files, once; half a minute
+    python -m tests.support.class_archives    makes the files, once; half a minute on two cores
 
 Java calls this class data sharing. A JVM passes over a file that is missing, or was made by another Java or of other
-jars, and loads the classes as ever: no test needs the files. `scripts/test` makes them when it runs everything, Kafka's
-beside its jars and Spark's in the virtual environment.
+jars, or of jars elsewhere, and loads the classes as ever: no test needs the files. `scripts/test` makes them before it
+runs everything, Kafka's beside its jars and Spark's in the virtual environment.
 
 Spark's Python processes import PySpark from an archive in which there is no bytecode: each compiles all that it needs.
 So the archive of the virtual environment gets bytecode as well.
@@ -21,6 +21,8 @@ import sys
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -141,14 +143,18 @@ def main() -> None:
             _add_bytecode(python)
         wanted.append((_spark_archive(), _make_sparks))
     CACHE.mkdir(parents=True, exist_ok=True)
-    for archive, make in wanted:
-        if archive.exists():
-            continue
-        with tempfile.TemporaryDirectory(prefix="plog-classes-") as folder:
-            beside = archive.with_name(f"{archive.name}.{os.getpid()}")
-            make(Path(folder), (*_QUICK, f"-XX:ArchiveClassesAtExit={beside}", _SILENT))
-            if beside.exists():
-                beside.rename(archive)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda one: _make(*one), wanted))
+
+
+def _make(archive: Path, make: Callable[[Path, tuple[str, ...]], None]) -> None:
+    if archive.exists():
+        return
+    with tempfile.TemporaryDirectory(prefix="plog-classes-") as folder:
+        beside = archive.with_name(f"{archive.name}.{os.getpid()}")
+        make(Path(folder), (*_QUICK, f"-XX:ArchiveClassesAtExit={beside}", _SILENT))
+        if beside.exists():
+            beside.rename(archive)
 
 
 if __name__ == "__main__":
