@@ -62,7 +62,14 @@ from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary
 from core.common.topic_partition import random_uuid, uuid_text
 from core.compaction.cleaner_process import CleanerProcess
 from core.files.directory_lock import DirectoryLock, find_lock_holder
-from core.files.file_names import LOCK, META_PROPERTIES, ensure_no_cluster, holds_segments, parse_offset_file_name
+from core.files.file_names import (
+    LOCK,
+    META_PROPERTIES,
+    ensure_no_cluster,
+    holds_segments,
+    parse_offset_file_name,
+)
+from core.files.login_secret import read_or_make_login_secret
 from core.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from core.files.owner_socket_file import OWNER_SOCKET
 from core.log.log_loader import LogSettings
@@ -484,6 +491,14 @@ class BrokerServer:
         config, node = self.services.config, self.services.node
         host = socket.getfqdn() if any(one.is_wildcard for one in node.endpoints.values()) else ""
         return {name: node.advertised_endpoint(config.find_advertised(name), host, name) for name in node.endpoints}
+
+    def find_login_secret(self) -> bytes:
+        """Returns what `ScramServer` makes salts of: the cluster's, or the directory's own, which is made if it is not
+        there.
+        """
+        if self._entry is not None:
+            return self._entry.security.login_secret
+        return read_or_make_login_secret(self._log_directory, self._filesystem)
 
     def retire(self) -> None:
         """Called when the broker no longer listens: commands then wait for the directory, and do not ask it."""

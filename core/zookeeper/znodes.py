@@ -187,7 +187,9 @@ DEFAULT_ENTITY = "<default>"
 """The name of the settings that hold for every entity of a kind without its own."""
 
 _SANITISED_KINDS = ("users", "clients")  # names of topics, brokers and addresses are legal as they are
-_SENSITIVE_PATHS = ("/config/users", "/config/brokers", "/delegation_token")
+LOGIN_SECRET = "/plog-login-secret"  # noqa: S105 - a name
+"""plog's own: random bytes, of which salts are made up (core/security/sasl/server_steps.py)."""
+_SENSITIVE_PATHS = ("/config/users", "/config/brokers", "/delegation_token", LOGIN_SECRET)
 
 
 # --- values

@@ -10,6 +10,7 @@ request that plog serves may write them: `find_guards` refuses such settings, `C
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,11 +25,12 @@ from core.common.clock import Clock
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
+from core.files.login_secret import LOGIN_SECRET_BYTES
 from core.security.acl_rules import ZooKeeperAclRules
 from core.security.principal import parse_principals
 from core.zookeeper.stored_acls import StoredAcls
-from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
-from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.znodes import DEFAULT_ENTITY, LOGIN_SECRET, ConfigEntity
+from core.zookeeper.zookeeper_session import ZooKeeperSession, read_or_create
 
 _log = logging.getLogger("plog.zookeeper")
 
@@ -65,6 +67,9 @@ class UnenforcedSecurity:
         self.acls = StoredAcls(session, rules, self._look, clock=clock)
         self.store = ZooKeeperSecurity(self.acls, write, tasks, None if config.authorizes() else _NOT_OBEYED)
         self._of_brokers: dict[str, Mapping[str, str]] = {}
+        self.login_secret = b""
+        """The same in all brokers of plog, after `start` of a broker at which clients log in: see `ScramServer`."""
+        self._session = session
         self._node_id: int | None = None
         self._said = ""
 
@@ -73,6 +78,9 @@ class UnenforcedSecurity:
         if self._config.authorizes():
             await self.acls.make_folders()
         await self.acls.start()
+        if any(listener.is_sasl for listener in self._config.served_listeners or ()):
+            node = await read_or_create(self._session, LOGIN_SECRET, secrets.token_bytes(LOGIN_SECRET_BYTES))
+            self.login_secret = node.data
         self._node_id = node_id  # not before all is known
         self.ensure_open()  # also for findings of `_look` before anybody subscribed
         self._said = self.summary

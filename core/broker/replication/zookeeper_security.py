@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -27,6 +27,7 @@ from core.cluster.image.security_store import (
     Deletions,
     ScramAlteration,
     ensure_sound,
+    most_usual,
 )
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError, UsageError
@@ -34,6 +35,7 @@ from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion
 from core.security.acl import Acl, AclFilter, AclOperation, PatternType, ResourceType
 from core.security.principal import Principal
+from core.security.sasl.scram import ScramCredential
 from core.zookeeper.stored_acls import Edit, ResourcePattern, StoredAcls
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
 
@@ -41,6 +43,7 @@ _log = logging.getLogger("plog.zookeeper")
 
 _SCRAM = "SCRAM-"
 """The prefix of a user's settings that are credentials."""
+_KEYS = ("salt", "stored_key", "server_key")
 _ITERATIONS = re.compile(r"(?:^|,)iterations=(\d{1,9})(?:,|$)")
 
 WriteSettings = Callable[[ConfigEntity, Mapping[str, str | None]], Awaitable[KafkaError | None]]
@@ -55,6 +58,9 @@ class ZooKeeperSecurity:
         """`write` changes the settings of a user; `refusal` is why nothing may be added here, or None."""
         self.users: dict[str, Mapping[str, str]] = {}
         """The credentials of each user by their mechanisms; none if the user can't be read, who may have some."""
+        self._credentials: dict[str, dict[str, ScramCredential]] = {name: {} for name in MECHANISM_NUMBERS}
+        """Those that can be read, by mechanism and user."""
+        self._usual: dict[str, ScramCredential | None] = {}
         self._acls = acls
         self._write = write
         self._tasks = tasks
@@ -123,6 +129,22 @@ class ZooKeeperSecurity:
             self.users[name] = found
         else:
             self.users.pop(name, None)
+        for mechanism, known in self._credentials.items():
+            before = known.pop(name, None)
+            credential = _find_credential(found.get(mechanism, ""))
+            if credential is not None:
+                known[name] = credential
+            if credential != before:
+                self._usual.pop(mechanism, None)
+
+    def find_scram_credential(self, name: str, mechanism: str) -> ScramCredential | None:
+        return self._credentials[mechanism].get(name)
+
+    def usual_scram_credential(self, mechanism: str) -> ScramCredential | None:
+        """Remembered until the credentials change."""
+        if mechanism not in self._usual:
+            self._usual[mechanism] = most_usual(self._credentials[mechanism].values())
+        return self._usual[mechanism]
 
     def scram_users(self) -> Mapping[str, Mapping[int, int]]:
         """The iterations are 0 if a credential can't be read."""
@@ -171,12 +193,8 @@ class ZooKeeperSecurity:
                 raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE)
             return mechanism.name, None
         salted = asked.salted_password
-        parts = {
-            "salt": asked.salt,
-            "stored_key": mechanism.stored_key(salted),
-            "server_key": mechanism.server_key(salted),
-        }
-        texts = [f"{name}={b64encode(data).decode()}" for name, data in parts.items()]
+        parts = asked.salt, mechanism.stored_key(salted), mechanism.server_key(salted)
+        texts = [f"{name}={b64encode(data).decode()}" for name, data in zip(_KEYS, parts, strict=True)]
         return mechanism.name, ",".join([*texts, f"iterations={asked.iterations}"])
 
 
@@ -191,6 +209,16 @@ def _client_error(what: str, error: PlogError) -> KafkaError:
 def _iterations(credential: str) -> int:
     found = _ITERATIONS.search(credential)
     return int(found[1]) if found else 0
+
+
+def _find_credential(text: str) -> ScramCredential | None:
+    """Returns a user's credential by its setting, or None if it can't be read (ScramCredentialUtils)."""
+    parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+    try:
+        salt, stored_key, server_key = (b64decode(parts[name], validate=True) for name in _KEYS)
+        return ScramCredential(salt, stored_key, server_key, int(parts["iterations"]))
+    except (KeyError, ValueError):
+        return None
 
 
 def _find_problem(acl: Acl) -> KafkaError | None:

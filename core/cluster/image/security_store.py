@@ -6,7 +6,8 @@ A lone broker keeps them in its metadata log (`SingleNodeSecurity`), a cluster w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from core.common.error_code import ErrorCode
@@ -14,7 +15,14 @@ from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion, ScramCredentialUpsertion
 from core.security.acl import Acl, AclFilter
-from core.security.sasl.scram import LEAST_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
+from core.security.sasl.scram import (
+    KAFKAS_SALT,
+    LEAST_ITERATIONS,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    ScramCredential,
+    ScramMechanism,
+)
 
 MOST_ITERATIONS = 16_384
 """The most iterations of a stored credential: MAX_ITERATIONS of Kafka's ScramControlManager."""
@@ -45,6 +53,19 @@ def ensure_sound(asked: ScramAlteration) -> ScramMechanism:
         if not asked.salted_password:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Java makes no key of nothing
     return mechanism
+
+
+def most_usual(credentials: Iterable[ScramCredential]) -> ScramCredential | None:
+    """Returns one of the credentials whose iterations, and the form of whose salts, most of them have, or None if there
+    are none.
+    """
+    examples: dict[tuple[int, int], ScramCredential] = {}
+    counts: Counter[tuple[int, int]] = Counter()
+    for one in credentials:
+        look = one.iterations, 0 if KAFKAS_SALT.fullmatch(one.salt) else len(one.salt)
+        counts[look] += 1
+        examples.setdefault(look, one)
+    return examples[max(counts, key=lambda look: (counts[look], look))] if counts else None
 
 
 class DeletedAcl(NamedTuple):
@@ -82,6 +103,12 @@ class SecurityStore(Protocol):
         """Returns the users with SCRAM credentials: for each one its mechanisms, by Kafka's numbers, and their
         iterations.
         """
+
+    def find_scram_credential(self, name: str, mechanism: str) -> ScramCredential | None:
+        """Returns what is kept of a user for the mechanism, or None if there is nothing, or if it can't be read."""
+
+    def usual_scram_credential(self, mechanism: str) -> ScramCredential | None:
+        """Returns a credential whose iterations, and the form of whose salt, most users have; None without users."""
 
     def alter_scram_credentials(
         self, alterations: Sequence[ScramAlteration]

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.image.metadata_record import MetadataRecord
 from core.cluster.image.security_image import acl_of_record, counts_text
-from core.cluster.image.security_store import NOT_THERE, TWICE, DeletedAcl, ScramAlteration, ensure_sound
+from core.cluster.image.security_store import (
+    MECHANISM_NUMBERS,
+    MECHANISMS,
+    NOT_THERE,
+    TWICE,
+    DeletedAcl,
+    ScramAlteration,
+    ensure_sound,
+    most_usual,
+)
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import random_uuid
@@ -28,6 +38,7 @@ from core.protocol.schema.quotas_and_users import ScramCredentialDeletion
 from core.security.acl import ANY_HOST, Acl, AclFilter, PatternType, parse_host_range
 from core.security.acl_rules import AclRules
 from core.security.principal import Principal
+from core.security.sasl.scram import ScramCredential
 
 _log = logging.getLogger("plog.authorizer")
 
@@ -59,6 +70,7 @@ class SingleNodeSecurity:
         """The ids of each ACL's records: one, unless somebody else wrote the log."""
         self._by_name: dict[str, set[Acl]] = {}
         self._rules: list[AclRules] = []
+        self._usual: tuple[Mapping[Any, Any], dict[int, ScramCredential | None]] = ({}, {})
         for id_, record in find_image().security.acls.items():
             self._add(acl_of_record(record), id_)
         subscribe(self._on_delta)
@@ -152,6 +164,23 @@ class SingleNodeSecurity:
             users.setdefault(name, {})[mechanism] = record.iterations
         return users
 
+    def find_scram_credential(self, name: str, mechanism: str) -> ScramCredential | None:
+        found = self._find_image().security.scram_credentials.get((name, MECHANISM_NUMBERS[mechanism]))
+        return None if found is None else _credential_of(found)
+
+    def usual_scram_credential(self, mechanism: str) -> ScramCredential | None:
+        """Remembered until the credentials change."""
+        known, number = self._find_image().security.scram_credentials, MECHANISM_NUMBERS[mechanism]
+        if self._usual[0] is not known:
+            self._usual = (
+                known,
+                {
+                    each: most_usual(_credential_of(one) for one in known.values() if one.mechanism == each)
+                    for each in MECHANISMS
+                },
+            )
+        return self._usual[1][number]
+
     def alter_scram_credentials(self, alterations: Sequence[ScramAlteration]) -> Mapping[str, KafkaError | None]:
         """A user who is named twice gets an error, also for two mechanisms, as with Kafka."""
         records: dict[str, MetadataRecord] = {}
@@ -179,6 +208,10 @@ class SingleNodeSecurity:
         salted = asked.salted_password
         keys = mechanism.stored_key(salted), mechanism.server_key(salted)
         return UserScramCredentialRecord(asked.name, asked.mechanism, asked.salt, *keys, asked.iterations)
+
+
+def _credential_of(record: UserScramCredentialRecord) -> ScramCredential:
+    return ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
 
 
 def _can_match(acl: Acl) -> bool:

@@ -32,6 +32,9 @@ from core.security.sasl.sasl_steps import wrong_message
 LEAST_ITERATIONS = 4096  # RFC 7677; Kafka's users have at least as many
 MOST_ITERATIONS = 1 << 20
 """The limit of iterations, which take half a second to a second: more would only keep us busy."""
+KAFKAS_SALT_BITS = 130
+KAFKAS_SALT = re.compile(rb"[0-9a-z]{20,26}")
+"""A salt of Kafka's tools: so many random bits, as a number in base 36 (ScramFormatter.secureRandomString)."""
 
 _NO_BINDING = "n,"
 _MOST_BYTES = 4096

@@ -20,7 +20,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.security.sasl.scram import LEAST_ITERATIONS, ScramCredential, ScramMechanism, make_nonce
+from core.security.sasl.scram import (
+    KAFKAS_SALT,
+    KAFKAS_SALT_BITS,
+    LEAST_ITERATIONS,
+    ScramCredential,
+    ScramMechanism,
+    make_nonce,
+)
 from core.security.secret import Secret
 
 
@@ -103,10 +110,6 @@ _EXTENSIONS = rf"((?:,[A-Za-z]+={_VALUE}*)*)"
 _CLIENT_FIRST = re.compile(rf"(n,(?:a=({_VALUE}+))?,)(n=({_VALUE}+),r=({_NONCE}){_EXTENSIONS})")
 _CLIENT_FINAL = re.compile(rf"(c=([A-Za-z0-9+/]+=*),r=({_NONCE})(?:,[A-Za-z]+={_VALUE}*)*),p=([A-Za-z0-9+/]+=*)")
 
-_KAFKAS_SALT = re.compile(rb"[0-9a-z]{20,26}")
-"""A salt of Kafka's tools: 130 random bits, in base 36 (ScramFormatter.secureRandomString)."""
-_KAFKAS_SALT_BITS = 130
-
 FindCredential = Callable[[str, bool], ScramCredential | None]
 """(name, whether it is that of a delegation token) -> what is kept of the user, or None."""
 
@@ -173,7 +176,7 @@ class ScramServer:
         nothing = bytes(len(self._mechanism.hash(b"")))
         if usual is None:
             return ScramCredential(_salt_in_base_36(seed), nothing, nothing, LEAST_ITERATIONS)
-        is_kafkas = _KAFKAS_SALT.fullmatch(usual.salt)
+        is_kafkas = KAFKAS_SALT.fullmatch(usual.salt)
         salt = _salt_in_base_36(seed) if is_kafkas else hashlib.shake_256(seed).digest(len(usual.salt))
         return ScramCredential(salt, nothing, nothing, usual.iterations)
 
@@ -207,7 +210,7 @@ class _Begun:
 
 
 def _salt_in_base_36(seed: bytes) -> bytes:
-    number = int.from_bytes(seed) >> (8 * len(seed) - _KAFKAS_SALT_BITS)
+    number = int.from_bytes(seed) >> (8 * len(seed) - KAFKAS_SALT_BITS)
     digits = b""
     while number:
         number, digit = divmod(number, 36)

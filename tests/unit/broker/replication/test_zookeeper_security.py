@@ -19,10 +19,12 @@ from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion, ScramCredentialUpsertion
 from core.security.acl import Acl, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
 from core.security.acl_rules import ZooKeeperAclRules
+from core.security.sasl.scram import ScramCredential
+from core.zookeeper.znodes import LOGIN_SECRET, acls_of
 from core.zookeeper.zookeeper_transaction import Create
 from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.for_each import for_each
-from tests.unit.broker.replication.test_unenforced_security import SCRAM_USER, Opened
+from tests.unit.broker.replication.test_unenforced_security import SCRAM_USER, Opened, user
 from tests.unit.zookeeper.test_stored_acls import acls, put, settle
 
 AUTHORIZED = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:boss"}
@@ -231,3 +233,38 @@ async def test_credentials_that_can_not_be_read_are_shown_without_iterations(tex
     put(zookeeper, "/config/users/b", b"{")
     store = await store_of(zookeeper)
     assert store.scram_users() == {"a": {1: 0}}
+
+
+async def test_a_login_is_held_against_what_zookeeper_has() -> None:
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, "/config/users/al%20ice", user(**{"SCRAM-SHA-256": TEXT, "SCRAM-SHA-512": "salt=?"}))
+    put(zookeeper, "/config/users/bob", b"{not JSON")
+    store = await store_of(zookeeper)
+    expected = ScramCredential(KEYS[0], KEYS[1], KEYS[2], 4096)
+    assert store.find_scram_credential("al ice", "SCRAM-SHA-256") == expected
+    assert store.usual_scram_credential("SCRAM-SHA-256") == expected
+    assert store.find_scram_credential("al ice", "SCRAM-SHA-512") is None
+    assert store.find_scram_credential("bob", "SCRAM-SHA-256") is None
+    assert await outcome(store.alter_scram_credentials([upsertion("carol", iterations=8192)])) == {"carol": None}
+    carol = store.find_scram_credential("carol", "SCRAM-SHA-256")
+    assert carol is not None
+    assert carol.iterations == 8192
+    assert await outcome(store.alter_scram_credentials([ScramCredentialDeletion("al ice", 1)])) == {"al ice": None}
+    assert store.find_scram_credential("al ice", "SCRAM-SHA-256") is None
+    assert store.usual_scram_credential("SCRAM-SHA-256") == carol
+
+
+async def test_brokers_at_which_clients_log_in_share_a_secret() -> None:
+    """Nobody else may read its node, as those of users."""
+    zookeeper = FakeZooKeeper()
+    settings = {"listeners": "IN://127.0.0.1:9093", "listener.security.protocol.map": "IN:SASL_PLAINTEXT"}
+    found = []
+    for _ in range(2):
+        opened = Opened(zookeeper, ignores_security=True, **settings)
+        await opened.start()
+        found.append(opened.entry.security.login_secret)
+    assert found[0] == found[1]
+    assert len(found[0]) == 32
+    assert [one.permissions for one in acls_of(LOGIN_SECRET, is_secured=True)] == [31]
+    none = await opened_in(FakeZooKeeper())
+    assert none.entry.security.login_secret == b""
