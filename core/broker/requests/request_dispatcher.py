@@ -31,6 +31,7 @@ from core.broker.requests.handlers import (
     produce,
     quotas_and_users,
     reassignments,
+    sasl_exchange,
     topic_changes,
     transaction_states,
     transactions,
@@ -62,12 +63,13 @@ _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKN
 _HANDLERS = (
     api_versions, cluster_nodes, configs, control_request, controller_request, describe_log_dirs, fetch,
     find_coordinator, group_offsets, groups, list_offsets, metadata, produce, quotas_and_users, reassignments,
-    topic_changes, transaction_states, transactions,
+    sasl_exchange, topic_changes, transaction_states, transactions,
 )  # fmt: skip
 
 _LISTED = (
     0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32, 37, 44, 68, 69, 23, 33, 35, 43, 46, 55, 60, 61, 74, 75, 8, 9, 11, 12, 13,
     14, 15, 16, 42, 47, 66, 65, 57, 28, 27, 26, 64, 94, 25, 24, 56, 67, 7, 45, 48, 50, 51, 49, 4, 5, 6, 29, 30, 31,
+    17, 36,
 )  # fmt: skip
 """The keys of all APIs, in the order in which ApiVersions lists them."""
 

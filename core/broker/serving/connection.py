@@ -174,7 +174,7 @@ class Connection:
             if self._pending is not None and self._pending.is_at_work:
                 self._stop_reading()  # the request is complete, and may need no answer; the end is read again later
             else:
-                self._close_when_sent()
+                self.close_when_sent()
             return
         self.moved_bytes += received
         try:
@@ -247,9 +247,8 @@ class Connection:
     def _frame_size(self, data: memoryview, start: int) -> int:
         (size,) = SIZE.unpack_from(data, start)
         if not 0 <= size <= self._max_request_bytes:
-            raise MalformedMessageError(
-                f"request of {size} bytes, socket.request.max.bytes is {self._max_request_bytes}"
-            )
+            limit = "socket.request.max.bytes" if self.is_authenticated else "sasl.server.max.receive.size"
+            raise MalformedMessageError(f"request of {size} bytes, {limit} is {self._max_request_bytes}")
         return int(size)
 
     def _keep_partial(self, data: memoryview, start: int, end: int) -> None:
@@ -377,7 +376,7 @@ class Connection:
                 exc_info=error,
                 extra=self._fields,
             )
-        self._close_when_sent()
+        self.close_when_sent()
 
     @property
     def _fields(self) -> dict[str, dict[str, str]]:
@@ -423,7 +422,7 @@ class Connection:
             self._loop.remove_writer(self._fd)
             self._is_writing = False
 
-    def _close_when_sent(self) -> None:
+    def close_when_sent(self) -> None:
         """Takes no further request, and waits for nothing; sends finished answers first, as Kafka does."""
         self._is_ending = True
         self._stop_reading()

@@ -13,6 +13,7 @@ from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.listener_security import find_listener_security
 from core.broker.requests.client_session import Sessions
+from core.broker.requests.handlers import api_versions
 from core.broker.serving.bound_listener import BoundListener, bind_all
 from core.broker.serving.connection import Connection
 from core.broker.serving.connections_memory import ConnectionsMemory
@@ -21,7 +22,7 @@ from core.broker.serving.listener_endpoints import Listener
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.owner_listener import OwnerListener, find_intruder
 from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.broker.serving.sasl_authenticator import FrameHandler, SaslAuthenticator
+from core.broker.serving.sasl_authenticator import FrameHandler, SaslAuthenticator, SaslLogins
 from core.broker.serving.tls_transport import TlsTransport
 from core.common.endpoint import Endpoint
 from core.common.errors import AuthenticationError, UsageError
@@ -80,6 +81,8 @@ class SocketServer:
         self._listeners = listen
         self._bound: list[BoundListener] = []
         self._doors: dict[str, Door] = {}
+        self.logins: dict[str, SaslLogins] = {}
+        """By name of the listener, of those with SASL."""
         self._owner_socket: OwnerListener | None = None
         self._connections: set[Connection] = set()
         self._sessions = Sessions(node.authorizer)
@@ -113,6 +116,9 @@ class SocketServer:
         """
         config = self._node.services.config
         self._doors = {one.name: _make_door(config, one) for one in self._listeners}
+        self.logins = {
+            name: self._make_logins(door) for name, door in self._doors.items() if door.security.sasl is not None
+        }
         self._bound = bind_all(self._listeners, config)
         self.endpoints = {bound.name: bound.endpoint for bound in self._bound}
         self.endpoint = self._bound[0].endpoint
@@ -120,6 +126,18 @@ class SocketServer:
         self._node.begin_serving(self.endpoint, self.endpoints)
         self._accept_again()
         asyncio.get_running_loop().call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
+
+    def _make_logins(self, door: Door) -> SaslLogins:
+        services = self._node.services
+        return SaslLogins(
+            door,
+            clock=services.runtime.clock,
+            schedule=services.runtime.schedule,
+            find_store=lambda: services.security,
+            answer_versions=partial(api_versions.handle, services),
+            find_served=lambda: services.served_apis,
+            secret=self._node.find_login_secret(),
+        )
 
     def _bind_owner_socket(self) -> None:
         """Makes the socket in the data directory. A broker that only reads holds no lock of the directory, and changes
@@ -196,7 +214,11 @@ class SocketServer:
         if bound.is_owners:
             self._admit(bound, connection, LOCAL, dispatcher)
         elif door.security.sasl is not None:
-            authenticator = SaslAuthenticator(door, dispatcher, partial(self._admit, bound, connection))
+            admit = partial(self._admit, bound, connection)
+            logins = self.logins[bound.name]
+            authenticator = SaslAuthenticator(
+                logins, dispatcher, connection.client_host, admit, connection.close_when_sent
+            )
             session = self._sessions.find(ANONYMOUS, bound.name, connection.client_host, connection.local_host)
             most_bytes = door.security.sasl.most_frame_bytes
             connection.admit(session, authenticator, most_bytes, is_authenticated=False)

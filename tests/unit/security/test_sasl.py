@@ -1,4 +1,4 @@
-"""The steps of SASL against the RFCs, what Kafka 4.3.1 answered (tests/golden/sasl), scramp, and junk."""
+"""The steps of SASL against the RFCs, what Kafka 4.3.1 answered (tests/golden), scramp, and junk."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ from core.security.secret import Secret
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.sasl_servers import Bearer, BearerDone, OAuthBearerServer, credential_of
+from tests.support.security_captures import capture
 
 SASL = GOLDEN.parent / "sasl"
-CONVERSATIONS = {case["case"]: case["steps"] for case in json.loads((SASL / "conversations.json").read_text())}
+CONVERSATIONS = {case["case"]: case["steps"] for case in capture("sasl") if "steps" in case}
 BEARERS = {case["case"]: case["log"] for case in json.loads((SASL / "oauthbearer.json").read_text())}
 VECTORS = {
     # RFC 5802, section 5

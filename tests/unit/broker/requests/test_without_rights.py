@@ -31,6 +31,7 @@ from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordina
 from core.protocol.schema.groups import LIST_GROUPS
 from core.protocol.schema.list_transactions import LIST_TRANSACTIONS
 from core.protocol.schema.metadata import METADATA
+from core.protocol.schema.sasl_exchange import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from core.protocol.schema.transactions import (
     ADD_PARTITIONS_TO_TXN,
     INIT_PRODUCER_ID,
@@ -248,7 +249,12 @@ def _ask_as_nobody(served: ServedApi[Any, Any], door: Door) -> None:
 
 
 def test_what_needs_nothing_tells_of_no_right(doors: dict[str, Door]) -> None:
-    assert [served.api for served in _SERVED.values() if served.needs is NOTHING] == [API_VERSIONS, DESCRIBE_CLUSTER]
+    assert [served.api for served in _SERVED.values() if served.needs is NOTHING] == [
+        API_VERSIONS,
+        DESCRIBE_CLUSTER,
+        SASL_HANDSHAKE,
+        SASL_AUTHENTICATE,
+    ]
     lone = doors["nobody LoneDoor"]
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     answer = decode_response(DESCRIBE_CLUSTER, 2, memoryview(lone.ask(NOBODY, DESCRIBE_CLUSTER, 2, request))[4:])[1]
