@@ -6,15 +6,16 @@ SaslAuthenticate, the mechanism's message -> its answer; and so on; the last ans
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from core.client.net.token_source import TokenSource
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
-from core.protocol.message import Api
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError
+from core.protocol.message import MAX_VERSION, Api
 from core.protocol.schema.sasl_exchange import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -41,6 +42,10 @@ again sooner. Only a token that is about to expire makes a session so short.
 _HANDSHAKE_VERSION = 1  # KIP-152
 _NO_AUTHENTICATION = "the listener does not authenticate"
 _NO_AUTHENTICATION_HINT = "security.protocol=PLAINTEXT or SSL, or the port of a listener with SASL"
+
+
+Question = tuple[Api[Any, Any], Any, int]
+"""An API, the request, and the newest version that may be asked."""
 
 
 class Exchange(Protocol):
@@ -77,19 +82,38 @@ class Authenticator:
         """Whether it is time to authenticate again."""
         return self._due_s is not None and self._clock() >= self._due_s
 
+    @property
+    def wait_s(self) -> float:
+        """How long to wait before the connection may authenticate again."""
+        return 0 if self._begun_s is None else max(self._begun_s + _LEAST_SECONDS - self._clock(), 0)
+
     def authenticate(self, connection: Exchange) -> None:
         """Raises KafkaError if the broker refuses, AuthenticationError if it does not prove its identity, or if there
         is no token, and ConnectionFailedError.
         """
+        if self.wait_s > 0:
+            self._pause(self.wait_s)
+        asking = self.ask()
+        answer = None
+        with contextlib.suppress(StopIteration):
+            while True:
+                api, request, at_most = asking.send(answer)
+                try:
+                    answer = connection.exchange(api, request, at_most=at_most)
+                except PlogError as error:
+                    asking.throw(error)
+
+    def ask(self) -> Generator[Question, Any, None]:
+        """Yields each request, and is sent the response, or the error that came instead of it. Raises what
+        `authenticate` raises.
+        """
         steps = self._steps()
-        if self._begun_s is not None and self._clock() < self._begun_s + _LEAST_SECONDS:
-            self._pause(self._begun_s + _LEAST_SECONDS - self._clock())
         self._begun_s = self._clock()
-        self._handshake(connection)
+        yield from self._handshake()
         message: bytes | None = steps.first()
         lifetime_ms = 0
         while message is not None:
-            response = self._exchange(connection, message)
+            response = yield from self._exchange(message)
             if response.error_code:
                 raise self._refused(ErrorCode.of(response.error_code), response.error_message, steps)
             message = steps.answer(response.auth_bytes)
@@ -110,10 +134,10 @@ class Authenticator:
             return ScramClient(MECHANISMS[login.mechanism], login.name, password, is_token=login.is_token)
         return PlainClient(login.name, login.password.reveal())
 
-    def _handshake(self, connection: Exchange) -> None:
+    def _handshake(self) -> Generator[Question, Any, None]:
         mechanism = self._login.mechanism
         try:
-            response = connection.exchange(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism), at_most=_HANDSHAKE_VERSION)
+            response = yield SASL_HANDSHAKE, SaslHandshakeRequest(mechanism), _HANDSHAKE_VERSION
         except KafkaError as error:
             if error.code is ErrorCode.UNSUPPORTED_VERSION:
                 raise KafkaError(error.code, _NO_AUTHENTICATION, hint=_NO_AUTHENTICATION_HINT) from None
@@ -143,11 +167,9 @@ class Authenticator:
             return f"sasl.mechanism={safe[0]}"
         return f"{' and '.join(spoken)} without TLS would show the secret: has the cluster a listener with SASL_SSL?"
 
-    def _exchange(self, connection: Exchange, message: bytes) -> SaslAuthenticateResponse:
+    def _exchange(self, message: bytes) -> Generator[Question, Any, SaslAuthenticateResponse]:
         try:
-            response: SaslAuthenticateResponse = connection.exchange(
-                SASL_AUTHENTICATE, SaslAuthenticateRequest(message)
-            )
+            response: SaslAuthenticateResponse = yield SASL_AUTHENTICATE, SaslAuthenticateRequest(message), MAX_VERSION
             return response
         except ConnectionFailedError as error:
             hint = (
