@@ -14,6 +14,7 @@ Version 0 has broker.id, and no directory.id; Kafka's brokers with ZooKeeper ref
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from core.common.filesystem import FileSystem
 from core.common.properties_file import parse_properties
 from core.common.salvaging_file import read_small_text
 from core.common.topic_partition import parse_uuid, random_uuid, uuid_text
-from core.files.file_names import META_PROPERTIES
+from core.files.file_names import META_PROPERTIES, is_cluster
 
 _MOST_BYTES = 1024 * 1024
 """A real one has some hundred; parsing takes 150 times the size in memory."""
@@ -60,6 +61,14 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     except FileNotFoundError:
         return None
     return parse_meta_properties(text, str(path))
+
+
+def is_of_cluster(directory: Path) -> bool:
+    """Returns whether it is the directory of a whole cluster, or of a member of one with ZooKeeper."""
+    with suppress(CorruptRecordError, OSError):
+        meta = read_meta_properties(directory)
+        return is_cluster(directory) or (meta is not None and meta.version == 0)
+    return False
 
 
 def write_meta_properties(directory: Path, meta: MetaProperties, filesystem: FileSystem) -> None:

@@ -79,7 +79,8 @@ class Session:
 
     def find_server(self) -> FoundServer | None:
         """Returns the named server, or else the one that owns the directory, or None. It is on this machine: it
-        has a socket in the directory, or else speaks plaintext.
+        has a socket in the directory, or else speaks plaintext. The settings are those of the other brokers of its
+        cluster, if it has any.
         """
         named = self.find_named_server()
         if named is not None:
@@ -90,8 +91,12 @@ class Session:
         holder = find_lock_holder(self.directory)
         if holder is None or not holder.address:
             return None
+        from core.files.meta_properties import is_of_cluster
+
         addresses = parse_bootstrap(holder.address)
-        return FoundServer(addresses, None, self.find_routes(addresses), self.directory)
+        settings = self.find_settings() if is_of_cluster(self.directory) else None
+        security = settings.security if settings is not None else None
+        return FoundServer(addresses, security, self.find_routes(addresses), self.directory)
 
     @contextmanager
     def open_client(

@@ -121,7 +121,9 @@ class SocketTransport:
         except OSError as error:
             raise self._failure("could not connect to", error) from error
         self._socket: socket.socket | TlsSocket = plain
-        if context is not None:
+        self.is_owners = plain.family not in (socket.AF_INET, socket.AF_INET6)
+        """Whether it is the socket in a broker's directory (owner_socket.py), which needs neither TLS nor a login."""
+        if context is not None and not self.is_owners:
             from core.client.net.tls_socket import TlsPeer, TlsSocket
 
             self._peer = TlsPeer(host, port, shows_certificate, self._notice.target(self._address))
@@ -130,7 +132,7 @@ class SocketTransport:
     @property
     def is_private(self) -> bool:
         """Whether nobody on a network can read along: there is TLS, or the peer is on this machine."""
-        return self._peer is not None or Endpoint(*self._notice.target(self._address)).is_loopback
+        return self._peer is not None or self.is_owners or Endpoint(*self._notice.target(self._address)).is_loopback
 
     def _failure(self, what: str, error: OSError | str) -> AccessError:
         if self._peer is not None and not isinstance(error, str):

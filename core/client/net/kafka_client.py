@@ -97,7 +97,7 @@ class Connector:
             is_hasty=is_hasty,
         )
         try:
-            connection = ClientConnection(transport, self._authenticator())
+            connection = ClientConnection(transport, None if transport.is_owners else self._authenticator())
         except BaseException:
             transport.close()
             raise

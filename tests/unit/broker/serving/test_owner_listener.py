@@ -22,6 +22,9 @@ from core.common.errors import AccessError, UsageError
 from core.pipeline.session import Session
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.reassignments import LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest
+from core.security.client_security import ClientSecurity, PasswordLogin, Tls
+from core.security.client_settings import ClientSettings
+from core.security.secret import Secret
 from plog.testing import running_broker
 from tests.support.broker import open_broker, open_secured_broker, serving
 from tests.support.for_each import for_each
@@ -230,6 +233,22 @@ def test_a_command_with_the_directory_may_do_everything(tmp_path: Path) -> None:
         assert len(str(directory)) > 200
         with Session(directory=directory, find_named_server=lambda: broker.bootstrap_servers).open_client() as client:
             assert client.refresh() == {}
+
+
+def test_the_settings_are_for_the_other_brokers_of_a_cluster(tmp_path: Path) -> None:
+    """The owner needs no login, and a broker alone has no others: its settings are not even read."""
+    settings = ClientSettings(ClientSecurity(Tls(), PasswordLogin("PLAIN", "alice", Secret("wrong"))))
+    asked: list[bool] = []
+    session = Session(directory=tmp_path, find_settings=lambda: asked.append(True) or settings)
+    with running_broker(tmp_path) as broker:
+        broker.create_topic("t")
+        for version in ("1", "0"):
+            meta = (tmp_path / "meta.properties").read_text().replace("version=1", f"version={version}")
+            (tmp_path / "meta.properties").write_text(meta)
+            with session.open_client() as client:
+                assert list(client.refresh()) == ["t"]
+                assert client.any_connection().is_private
+            assert asked == [True] * (version == "0")
 
 
 def test_without_a_socket_it_takes_the_listener(tmp_path: Path) -> None:
