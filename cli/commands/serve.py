@@ -192,12 +192,10 @@ def serve(
 
 def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]:
     """Returns the listeners; `listen` is the address of a single one, in place of the configured ones."""
-    from core.broker.serving.listener_endpoints import Listener
-
     if listen is None:
         return config.listeners_or(Endpoint("127.0.0.1", DEFAULT_PORT))
     config.ensure_listeners_fit()
-    return [Listener.plaintext_at(parse_endpoint(listen), config.main_listener)]
+    return [config.main_listener_at(parse_endpoint(listen))]
 
 
 @contextlib.contextmanager
@@ -244,8 +242,8 @@ def _broker_config(
 
     properties = dict(EPHEMERAL_SETTINGS) if is_ephemeral else {}
     if config is not None:
-        properties |= read_properties(config)
-    properties |= parse_settings(settings)
+        properties |= _with_references(read_properties(config), str(config))
+    properties |= _with_references(parse_settings(settings), "--set")
     if listeners:
         known = properties.get("listener.security.protocol.map", DEFAULT_PROTOCOL_MAP)
         properties |= listener_properties(listeners, known)
@@ -256,6 +254,19 @@ def _broker_config(
         return parsed
     properties["advertised.listeners"] = ",".join(_advertised_listeners(parsed, advertise))
     return replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
+
+
+def _with_references(properties: dict[str, str], where: str) -> dict[str, str]:
+    """Returns the properties with ${env:NAME}, ${file:PATH:KEY} and ${directory:PATH:FILE} replaced, as by Kafka's
+    config providers. Raises UsageError for a value that plog heeds and
+    another provider has.
+    """
+    if not any("${" in text for text in properties.values()):
+        return properties
+    from core.broker.config.broker_settings import find_broker_key
+    from core.client.net.client_config_files import replace_references
+
+    return replace_references(properties, where, is_heeded=lambda name: find_broker_key(name) is not None)
 
 
 def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[str]:
@@ -290,6 +301,7 @@ def _ensure_open_to_everybody(config: BrokerConfig, *, is_member: bool) -> None:
 
 def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> None:
     from cli.known_settings import say_unknown
+    from core.broker.config.listener_security import find_unused_settings
     from core.broker.config.security_requirements import find_security_requirements
 
     asked = find_security_requirements(config)
@@ -298,6 +310,9 @@ def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> No
             _say_whether_it_joins(text.strip(), zookeeper)
         elif name not in asked:
             say_unknown(name)
+    for name, why in find_unused_settings(config).items():
+        if name not in asked:
+            say(f"warning: {name} changes nothing: {why}")
 
 
 def _say_whether_it_joins(configured: str, zookeeper: str | None) -> None:
@@ -323,17 +338,19 @@ def _serve(
     first: FirstTopics | None,
 ) -> None:
     from core.broker.broker_server import BrokerServer, without_collector
+    from core.broker.config.listener_security import authenticates
     from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.loop_tasks import new_runner
 
     def check(image: MetadataImage, node_id: int) -> None:
         if not config.ignores_security:
-            dynamic = replace(config, dynamic_defaults=image.broker_configs(), dynamic=image.broker_configs(node_id))
+            dynamic = config.with_dynamic(image.broker_configs(), image.broker_configs(node_id))
             ensure_asks_for_none(dynamic)
             held = "" if config.authorizes(holds_acls=bool(image.security.acls)) else image.security.summary()
             for listener in listeners:
-                ensure_open_to_everybody(held, listener.endpoint)
+                if not authenticates(dynamic, listener):
+                    ensure_open_to_everybody(held, listener.endpoint)
 
     with new_runner() as runner, contextlib.ExitStack() as stack:
         runtime = LoopRuntime(runner.get_loop(), directory)
@@ -382,7 +399,7 @@ def _say_what_is_obeyed(node: BrokerServer, config: BrokerConfig, held: str) -> 
             say("warning: super.users and allow.everyone.if.no.acl.found change nothing without authorizer.class.name")
     else:
         unheeded = held or replace(security, acls={}).summary()
-        then = "every client is User:ANONYMOUS, who may do what ACLs allow"
+        then = "a client that does not log in is User:ANONYMOUS, who may do what ACLs allow"
         if not config.authorizer_class_name:
             say(
                 f"warning: the metadata hold {counts_text([(len(security.acls), 'ACL')])}, which are obeyed, also "
@@ -411,9 +428,10 @@ def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
 def _entry(
     zookeeper: str, config: BrokerConfig, listeners: list[Listener], runtime: LoopRuntime
 ) -> ZooKeeperRegistration:
+    from core.broker.config.listener_security import authenticates
     from core.broker.replication.zookeeper_registration import ZooKeeperRegistration, zookeeper_config_of
 
-    listens = [listener.endpoint for listener in listeners]
+    listens = [listener.endpoint for listener in listeners if not authenticates(config, listener)]
     return ZooKeeperRegistration(zookeeper_config_of(zookeeper, config), runtime.clock, config, listens)
 
 
@@ -448,6 +466,7 @@ async def _run(
     first: FirstTopics | None,
 ) -> None:
     from core.broker.broker_server import LastingObjects
+    from core.broker.config.listener_security import authenticates
     from core.broker.serving.socket_server import SocketServer
 
     membership = node.services.membership
@@ -468,13 +487,15 @@ async def _run(
         if first is not None and entry is None:
             await _make_first_topics(first, node, None)
         await server.start()
-        for listen in (one.endpoint for one in listeners):
-            if not listen.is_loopback:
+        for one in listeners:
+            if not one.endpoint.is_loopback and not authenticates(node.services.config, one):
                 what = "read, write and delete everything" if node.authorizer is None else "do what ACLs allow"
-                say(f"warning: on {listen} without authentication: everybody who reaches this address may {what}")
+                say(f"warning: on {one.endpoint} without authentication: everybody who reaches this address may {what}")
         how = " read-only" if node.is_read_only else ""
         if len(server.endpoints) > 1:
             how += " listeners " + ",".join(f"{name}://{endpoint}" for name, endpoint in server.endpoints.items())
+        if not all(one.is_plaintext for one in listeners):
+            how += " protocols " + ",".join(f"{one.name}:{one.protocol}" for one in listeners)
         if metrics is not None:
             from core.broker.observe.metrics import MetricsServer
 

@@ -46,7 +46,7 @@ from core.broker.requests.request_dispatcher import RequestDispatcher, served_ap
 from core.broker.requests.runtime import ImmediateRuntime, Runtime
 from core.broker.requests.services import Services
 from core.broker.requests.stepped_answer import SteppedAnswers
-from core.broker.serving.listener_endpoints import Listener
+from core.broker.serving.listener_endpoints import PLAINTEXT, PROTOCOLS, Listener
 from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.cluster.image.lone_broker_startup import find_node_id
@@ -105,8 +105,6 @@ class LastingObjects:
 
 
 _log = logging.getLogger("plog.broker")
-
-_PLAINTEXT = 0
 
 
 class BrokerServer:
@@ -464,8 +462,11 @@ class BrokerServer:
 
     def _registered_endpoints(self, config: BrokerConfig) -> Sequence[BrokerEndpoint]:
         listeners = config.served_listeners or [Listener.plaintext_at(Endpoint("localhost", 0))]
-        endpoints = [(one.name, config.find_advertised(one.name) or one.endpoint) for one in listeners]
-        return [BrokerEndpoint(name, one.host or "localhost", one.port, _PLAINTEXT) for name, one in endpoints]
+        found = [(one, config.find_advertised(one.name) or one.endpoint) for one in listeners]
+        return [
+            BrokerEndpoint(one.name, at.host or "localhost", at.port, PROTOCOLS.index(one.protocol or PLAINTEXT))
+            for one, at in found
+        ]
 
     # --- on the network
 
@@ -475,6 +476,9 @@ class BrokerServer:
         """
         self.services.node.endpoint = endpoint
         self.services.node.endpoints = endpoints or {}
+        config = self.services.config
+        open_ones = [at for name, at in self.services.node.endpoints.items() if config.protocol_of(name) == PLAINTEXT]
+        endpoint = open_ones[0] if open_ones else endpoint  # for a command that finds no socket in the directory
         reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
         self._lock.announce(str(reachable))
         self._recovered_flush.begin(self.services.log_manager.logs.values())

@@ -133,10 +133,8 @@ class ConfigKey:
         return text
 
     def _invalid(self, text: str | None, problem: str) -> KafkaError:
-        return KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"Invalid value {'null' if text is None else text} for configuration {self.name}: {problem}",
-        )
+        shown = "null" if text is None else HIDDEN if self.type is ConfigType.PASSWORD else text
+        return KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {shown} for configuration {self.name}: {problem}")
 
 
 kept = partial(ConfigKey, is_kept_only=True)
@@ -166,6 +164,9 @@ class ConfigDef:
                 f"Unknown {self.scope} config name: {name}",
                 hint=did_you_mean(name, self._keys),
             ) from None
+
+    def find(self, name: str) -> ConfigKey | None:
+        return self._keys.get(name)
 
     def kept_only(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if name in self._keys and self._keys[name].is_kept_only]

@@ -49,7 +49,7 @@ OTHER_SETTINGS, OTHER_PREFIXES = frozenset(_NAMES["other"]), tuple(_NAMES["other
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-_MODULES = {
+LOGIN_MODULES = {
     "PLAIN": _PLAIN_MODULE,
     "SCRAM-SHA-256": _SCRAM_MODULE,
     "SCRAM-SHA-512": _SCRAM_MODULE,
@@ -346,7 +346,7 @@ class _Settings:
                 if certificate
                 else ("certificate (ssl.certificate.location, ssl.keystore.certificate.chain)")
             )
-            raise UsageError(f"the client's {missing} is missing: the certificate and the key go together")
+            raise UsageError(f"the {missing} is missing: the certificate and the key go together")
         return store if store.location or certificate else None
 
     # --- SASL
@@ -357,7 +357,7 @@ class _Settings:
         mechanism = (self.take("sasl.mechanism", "sasl.mechanisms") or _mechanism_of(module)).upper()
         if mechanism not in MECHANISMS:
             raise _unspoken(mechanism)
-        options = _options(module, mechanism)
+        options = login_options(module, mechanism)
         return self._bearer(options) if mechanism == "OAUTHBEARER" else self._password(mechanism, options)
 
     def _password(self, mechanism: str, options: Mapping[str, str]) -> PasswordLogin:
@@ -450,17 +450,18 @@ def _mechanism_of(module: LoginModule | None) -> str:
     other = _mechanism_of_class(module.name) if module is not None else None
     if other is not None:
         return other
-    fitting = [name for name, of in _MODULES.items() if module is not None and module.name == of]
+    fitting = [name for name, of in LOGIN_MODULES.items() if module is not None and module.name == of]
     if len(fitting) == 1:
         return fitting[0]
     raise UsageError("sasl.mechanism is missing", hint=f"one of {', '.join(fitting or MECHANISMS)}")
 
 
-def _options(module: LoginModule | None, mechanism: str) -> Mapping[str, str]:
+def login_options(module: LoginModule | None, mechanism: str) -> Mapping[str, str]:
+    """Returns the module's options; none without one. Raises UsageError for a module, or an option, of others."""
     if module is None:
         return {}
-    if module.name != _MODULES[mechanism]:
-        raise UsageError(f"sasl.jaas.config: {module.name} is not of {mechanism}, expected {_MODULES[mechanism]}")
+    if module.name != LOGIN_MODULES[mechanism]:
+        raise UsageError(f"sasl.jaas.config: {module.name} is not of {mechanism}, expected {LOGIN_MODULES[mechanism]}")
     known = _JAAS_OPTIONS[module.name]
     for number, name in enumerate(module.options, 1):
         if name not in known and not (module.name == _BEARER_MODULE and name.startswith("extension_")):

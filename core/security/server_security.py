@@ -27,11 +27,15 @@ class ClientAuth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The listener's certificate and key, and its trust; `principal_mapping_rules` as Kafka's setting has them."""
+    """The listener's certificate and key, and its trust; `principal_mapping_rules` as Kafka's setting has them. A
+    certificate that replaces another one while the broker runs may have another name, or fewer names, only if allowed.
+    """
 
     tls: Tls
     client_auth: ClientAuth = ClientAuth.NONE
     principal_mapping_rules: str = "DEFAULT"
+    allows_dn_changes: bool = False
+    allows_san_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ def secrets() -> list[bytes]:
     users = image.security.scram_credentials.values()
     keys = [key for user in users for key in (user.salt, user.stored_key, user.server_key)]
     assert len(keys) > 30
-    return [*keys, b"changeit", b"/etc/kafka/secrets"]
+    return [*keys, b"changeit"]
 
 
 def shown(output: bytes, secret: bytes) -> bool:
@@ -63,6 +63,8 @@ def test_settings_that_are_no_secrets_are_shown() -> None:
     told = ok("dump-segment", str(LOG), "--print-data-log", "--format", "kafka").decode()
     assert '"name":"min.insync.replicas","value":"1"' in told
     assert '"name":"listener.name.tls.ssl.keystore.password","value":"[hidden]"' in told
+    assert '"name":"listener.name.tls.ssl.key.password","value":"[hidden]"' in told
+    assert '"name":"listener.name.tls.ssl.keystore.location","value":"/etc/kafka/secrets/certs/live.p12"' in told
     assert '"salt":"[hidden]","storedKey":"[hidden]","serverKey":"[hidden]"' in told
 
 

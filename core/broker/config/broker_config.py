@@ -11,8 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from core.broker.config.broker_settings import BROKER_CONFIG, BrokerSettings, Setting
-from core.broker.serving.listener_endpoints import PLAINTEXT, Listener, parse_client_listeners
+from core.broker.config.broker_settings import (
+    BROKER_CONFIG,
+    BrokerSettings,
+    Setting,
+    find_broker_key,
+    listener_prefix,
+    plain_name,
+)
+from core.broker.serving.listener_endpoints import PLAINTEXT, PROTOCOLS, Listener, parse_client_listeners
 from core.common.config_def import Value
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -36,9 +43,9 @@ class BrokerConfig(BrokerSettings):
     (`dynamic_defaults`) and of this one (`dynamic`); the last of these that has a key wins.
     """
 
-    settings: Mapping[str, Value] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
-    static: Mapping[str, Value] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(default_factory=dict, repr=False)  # all of them may hold secrets
+    unknown: Mapping[str, str] = field(default_factory=dict, repr=False)
+    static: Mapping[str, Value] = field(default_factory=dict, repr=False)
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
     dynamic: Mapping[str, str] = field(default_factory=dict, repr=False)
     ignores_security: bool = False
@@ -47,8 +54,10 @@ class BrokerConfig(BrokerSettings):
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
         """Raises KafkaError(INVALID_CONFIG) for a value that its key does not allow."""
-        known = {name: BROKER_CONFIG[name].parse(text) for name, text in properties.items() if name in BROKER_CONFIG}
-        unknown = {name: text for name, text in properties.items() if name not in BROKER_CONFIG}
+        known = {
+            name: key.parse(text) for name, text in properties.items() if (key := find_broker_key(name)) is not None
+        }
+        unknown = {name: text for name, text in properties.items() if name not in known}
         config = cls(known, unknown, known)
         config._ensure_room_for_a_request()
         config._ensure_time_for_a_fetch()
@@ -78,16 +87,17 @@ class BrokerConfig(BrokerSettings):
         """
         settings = dict(self.static)
         for name, text in [*defaults.items(), *own.items()]:
-            if name in BROKER_CONFIG and BROKER_CONFIG[name].is_dynamic:
+            key = find_broker_key(name)
+            if key is not None and key.is_dynamic:
                 try:
-                    settings[name] = BROKER_CONFIG[name].parse(text)
+                    settings[name] = key.parse(text)
                 except KafkaError as error:
                     _log.warning("a setting of the broker is left out: %s", error)
         return replace(self, settings=settings, dynamic_defaults=dict(defaults), dynamic=dict(own))
 
     def __getitem__(self, name: str) -> Value:
         """Returns the value of a key that comes from outside; code reads other settings as attributes."""
-        return self.settings.get(name, BROKER_CONFIG[name].default)
+        return self.settings.get(name, BROKER_CONFIG[plain_name(name)].default)
 
     @property
     def given_node_id(self) -> int | None:
@@ -110,25 +120,34 @@ class BrokerConfig(BrokerSettings):
         controllers = self.controller_listener_names or []
         return parse_client_listeners(setting.of(self) or [], self.listener_security_protocol_map, controllers)
 
-    @property
+    @cached_property
     def served_listeners(self) -> list[Listener]:
-        """The PLAINTEXT listeners for clients; if there are only others, UsageError, or all if security is ignored."""
+        """The listeners for clients; in the clear, if security is ignored. Raises UsageError for one whose protocol is
+        not known.
+        """
         listeners = self.client_listeners(BrokerConfig.listeners)
-        plaintext = [listener for listener in listeners if listener.is_plaintext]
-        if self.ignores_security and not plaintext:
-            return listeners
-        if listeners and not plaintext:
-            raise UsageError(
-                f"listeners = {','.join(map(str, listeners))} has no PLAINTEXT listener",
-                hint="for example PLAINTEXT://127.0.0.1:9092",
-            )
-        return plaintext
+        if self.ignores_security:
+            return [replace(listener, protocol=PLAINTEXT) for listener in listeners]
+        for listener in listeners:
+            if listener.protocol not in PROTOCOLS:
+                name = BrokerConfig.listener_security_protocol_map.key.name
+                raise UsageError(
+                    f"listeners has {listener}, whose protocol is {listener.protocol or f'not in {name}'}, expected "
+                    f"{', '.join(PROTOCOLS)}",
+                    hint=f"{name}={listener.name}:SASL_SSL,..",
+                )
+        return listeners
 
     @property
     def main_listener(self) -> str:
         """The name of the first listener."""
         served = self.served_listeners
         return served[0].name if served else PLAINTEXT
+
+    def main_listener_at(self, address: Endpoint) -> Listener:
+        """Returns the first listener, at that address in place of the configured one."""
+        served = self.served_listeners
+        return replace(served[0], address=str(address)) if served else Listener.plaintext_at(address)
 
     def listeners_or(self, address: Endpoint) -> list[Listener]:
         """Returns the configured listeners, or else a single one at that address. Raises UsageError if they contradict
@@ -137,27 +156,41 @@ class BrokerConfig(BrokerSettings):
         self.ensure_listeners_fit()
         if self.served_listeners:
             return [replace(one, address=str(one.endpoint)) for one in self.served_listeners]
-        return [Listener.plaintext_at(address, self.main_listener)]
+        return [Listener.plaintext_at(address)]
+
+    def protocol_of(self, name: str) -> str:
+        """Returns the security protocol of the listener with that name."""
+        return next((one.protocol for one in self.served_listeners if one.name == name and one.protocol), PLAINTEXT)
+
+    def of_listener(self, name: str, mechanism: str = "") -> BrokerConfig:
+        """Returns the configuration with the listener's own settings in place of all listeners', and the mechanism's in
+        place of these.
+        """
+        own = dict(self.settings)
+        for start in dict.fromkeys((listener_prefix(name), listener_prefix(name, mechanism))):
+            own |= {key.removeprefix(start): value for key, value in self.settings.items() if key.startswith(start)}
+        return replace(self, settings=own)
 
     def find_advertised(self, name: str) -> Endpoint | None:
         """Returns the configured address for clients of that listener, or None. A single listener may have another name
-        there: then it is the first PLAINTEXT one.
+        there: then it is the first one with its protocol.
         """
         listeners = self.client_listeners(BrokerConfig.advertised_listeners)
         found = [listener for listener in listeners if listener.name == name]
         if len(self.served_listeners) <= 1:
-            found += [listener for listener in listeners if listener.is_plaintext]
+            found += [listener for listener in listeners if listener.protocol == self.protocol_of(name)]
         return found[0].endpoint if found else None
 
     @cached_property
     def inter_broker_listener(self) -> str:
         """The name of the listener at which other brokers reach this one: `inter.broker.listener.name`, or else the one
-        named PLAINTEXT, or else the first.
+        with the name, or the protocol, that `security.inter.broker.protocol` says, or else the first.
         """
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name.strip().upper()
-        names = [listener.name for listener in self.served_listeners]
-        return PLAINTEXT if PLAINTEXT in names else self.main_listener
+        protocol = self.security_inter_broker_protocol.strip().upper()
+        found = [one.name for one in self.served_listeners if protocol in (one.name, one.protocol)]
+        return protocol if protocol in found else (found or [self.main_listener])[0]
 
     def ensure_listeners_fit(self) -> None:
         """Raises UsageError if an address is advertised for a missing listener, though there are several, and if
@@ -171,10 +204,16 @@ class BrokerConfig(BrokerSettings):
                 f"advertised.listeners has {unknown[0]}, and the listeners are {', '.join(sorted(known))}",
                 hint="an advertised address has the name of the listener that is reached there",
             )
-        between_brokers = self.inter_broker_listener_name
+        name, protocol = BrokerConfig.inter_broker_listener_name, BrokerConfig.security_inter_broker_protocol
+        between_brokers = name.of(self)
+        if between_brokers is not None and protocol.is_given(self):
+            raise UsageError(
+                f"{name.key.name} and {protocol.key.name} are both set, expected one of them, as in Kafka",
+                hint=f"leave {protocol.key.name} out: the listener's protocol is in listener.security.protocol.map",
+            )
         if between_brokers is not None and between_brokers.strip().upper() not in known:
             raise UsageError(
-                f"inter.broker.listener.name is {between_brokers}, and the listeners are {', '.join(sorted(known))}",
+                f"{name.key.name} is {between_brokers}, and the listeners are {', '.join(sorted(known))}",
                 hint="name one of them, or leave it out",
             )
 

@@ -6,11 +6,12 @@ keys that plog acts on, and some that it only keeps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Generic, Protocol, Self, TypeVar, overload
 
-from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP
+from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP, PROTOCOLS
 from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Validator, Value, at_least, between, one_of
 from core.common.errors import UsageError
 from core.common.java_limits import INT_MAX, LONG_MAX
@@ -26,6 +27,7 @@ _PYTHON_TYPES: Mapping[ConfigType, type] = {
     _T.LONG: int,
     _T.DOUBLE: float,
     _T.LIST: list,
+    _T.PASSWORD: str,
 }
 
 T = TypeVar("T", bound=Value)
@@ -131,7 +133,7 @@ class BrokerSettings:
     listener_security_protocol_map = Setting(
         _T.STRING,
         DEFAULT_PROTOCOL_MAP,
-        "The security protocol of each listener: NAME:PROTOCOL,...; plog serves PLAINTEXT only.",
+        "The security protocol of each listener: NAME:PROTOCOL,...; PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     authorizer_class_name = Setting(
         _T.STRING,
@@ -148,8 +150,117 @@ class BrokerSettings:
     inter_broker_listener_name = Setting[str | None](
         _T.STRING, None, "The listener at which the brokers of a cluster connect to each other."
     )
+    security_inter_broker_protocol = Setting(
+        _T.STRING,
+        "PLAINTEXT",
+        "The security protocol between brokers, if inter.broker.listener.name is not set: their listener has its name.",
+        lambda value: one_of(*PROTOCOLS)(str(value).upper()),
+    )
     controller_listener_names = Setting[list[str] | None](
         _T.LIST, None, "The listeners of Kafka's controllers; plog does not open them."
+    )
+    sasl_enabled_mechanisms = Setting(
+        _T.LIST,
+        ["GSSAPI"],
+        "The mechanisms by which clients log in at SASL listeners: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. plog does not "
+        "speak Kafka's default.",
+        is_dynamic=True,
+    )
+    sasl_jaas_config = Setting[str | None](
+        _T.PASSWORD,
+        None,
+        "A login module, with the users of PLAIN (user_NAME=..), and this broker's own login at other brokers "
+        "(username, password). It is obeyed as listener.name.NAME.MECHANISM.sasl.jaas.config alone.",
+        is_dynamic=True,
+    )
+    sasl_mechanism_inter_broker_protocol = Setting(
+        _T.STRING, "GSSAPI", "The mechanism by which brokers log in at each other.", is_dynamic=True
+    )
+    sasl_server_max_receive_size = Setting(
+        _T.INT, 524288, "The largest request of a client that has not logged in yet, bytes."
+    )
+    connections_max_reauth_ms = Setting(
+        _T.LONG,
+        0,
+        "How long a login is good for; the broker closes a connection that does not log in again until then, ms; 0 is "
+        "for ever.",
+    )
+    connection_failed_authentication_delay_ms = Setting(
+        _T.INT, 100, "How long a refused login waits for its answer, ms.", at_least(0)
+    )
+    ssl_client_auth = Setting(
+        _T.STRING,
+        "none",
+        "Whether clients show a certificate: required, requested or none. It is obeyed at SSL listeners; at SASL_SSL "
+        "listeners only if the listener itself has it.",
+        lambda value: one_of("required", "requested", "none")(str(value).lower()),
+        is_dynamic=True,
+    )
+    ssl_principal_mapping_rules = Setting(
+        _T.STRING,
+        "DEFAULT",
+        "How the names of clients are made of their certificates: RULE:PATTERN/REPLACEMENT/[LU],.. or DEFAULT.",
+    )
+    ssl_enabled_protocols = Setting(
+        _T.LIST, ["TLSv1.2", "TLSv1.3"], "The versions of TLS that clients may speak.", is_dynamic=True
+    )
+    ssl_protocol = Setting(
+        _T.STRING,
+        "TLSv1.3",
+        "Java's context of TLS; ssl.enabled.protocols has the versions that clients may speak.",
+        is_dynamic=True,
+        is_kept_only=True,
+    )
+    ssl_cipher_suites = Setting[list[str]](
+        _T.LIST, [], "The cipher suites of TLS 1.2 that clients may choose; empty for OpenSSL's.", is_dynamic=True
+    )
+    ssl_keystore_type = Setting(
+        _T.STRING, "JKS", "The type of ssl.keystore.location: JKS, PKCS12 or PEM.", is_dynamic=True
+    )
+    ssl_keystore_location = Setting[str | None](
+        _T.STRING, None, "The file with the broker's certificate and its key.", is_dynamic=True
+    )
+    ssl_keystore_password = Setting[str | None](
+        _T.PASSWORD, None, "The password of ssl.keystore.location.", is_dynamic=True
+    )
+    ssl_key_password = Setting[str | None](_T.PASSWORD, None, "The password of the broker's key.", is_dynamic=True)
+    ssl_keystore_key = Setting[str | None](_T.PASSWORD, None, "The broker's key itself, as PEM.", is_dynamic=True)
+    ssl_keystore_certificate_chain = Setting[str | None](
+        _T.PASSWORD, None, "The broker's certificate itself and those above it, as PEM.", is_dynamic=True
+    )
+    ssl_truststore_type = Setting(
+        _T.STRING, "JKS", "The type of ssl.truststore.location: JKS, PKCS12 or PEM.", is_dynamic=True
+    )
+    ssl_truststore_location = Setting[str | None](
+        _T.STRING, None, "The file with the authorities that may sign certificates of clients.", is_dynamic=True
+    )
+    ssl_truststore_password = Setting[str | None](
+        _T.PASSWORD, None, "The password of ssl.truststore.location.", is_dynamic=True
+    )
+    ssl_truststore_certificates = Setting[str | None](
+        _T.PASSWORD, None, "The certificates of those authorities themselves, as PEM.", is_dynamic=True
+    )
+    ssl_endpoint_identification_algorithm = Setting(
+        _T.STRING,
+        "https",
+        "Whether another broker's certificate must name the host that this broker connects to: https, or empty.",
+        is_dynamic=True,
+    )
+    ssl_allow_dn_changes = Setting(
+        _T.BOOLEAN, False, "Whether a running broker takes a certificate of another distinguished name."
+    )
+    ssl_allow_san_changes = Setting(
+        _T.BOOLEAN, False, "Whether a running broker takes a certificate that lacks names of the present one."
+    )
+    ssl_provider = Setting[str | None](_T.STRING, None, "Java's provider of TLS.", is_dynamic=True, is_kept_only=True)
+    ssl_keymanager_algorithm = Setting(
+        _T.STRING, "SunX509", "Java's algorithm for keys.", is_dynamic=True, is_kept_only=True
+    )
+    ssl_trustmanager_algorithm = Setting(
+        _T.STRING, "PKIX", "Java's algorithm for trust.", is_dynamic=True, is_kept_only=True
+    )
+    ssl_secure_random_implementation = Setting[str | None](
+        _T.STRING, None, "Java's source of random numbers.", is_dynamic=True, is_kept_only=True
     )
     auto_create_topics_enable = Setting(
         _T.BOOLEAN, True, "Whether the broker creates a topic when a client asks for its metadata."
@@ -487,3 +598,41 @@ BROKER_CONFIG = ConfigDef(
         *_topic_default_keys(),
     ],
 )
+
+LISTENER_PREFIX = "listener.name."
+"""What the names of settings of one listener begin with; the listener's name follows."""
+
+_OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.+)")
+_OF_LISTENERS = {key.name for key in BROKER_CONFIG if key.name.startswith("ssl.")} | {
+    BrokerSettings.sasl_enabled_mechanisms.key.name,
+    BrokerSettings.sasl_server_max_receive_size.key.name,
+    BrokerSettings.connections_max_reauth_ms.key.name,
+}
+_OF_MECHANISMS = {BrokerSettings.sasl_jaas_config.key.name, BrokerSettings.connections_max_reauth_ms.key.name}
+
+
+def listener_prefix(name: str, mechanism: str = "") -> str:
+    """Returns what the names of settings of that listener, or of one of its mechanisms, begin with."""
+    return f"{LISTENER_PREFIX}{name.lower()}." + (f"{mechanism.lower()}." if mechanism else "")
+
+
+def plain_name(name: str) -> str:
+    """Returns the setting's name without the listener, and the mechanism, that it is for."""
+    found = _OF_ONE_LISTENER.fullmatch(name)
+    if found is None:
+        return name
+    of_any = found[1].partition(".")[2]
+    return of_any if of_any in _OF_MECHANISMS else found[1]
+
+
+def find_broker_key(name: str) -> ConfigKey | None:
+    """Returns the key of a setting, also of a single listener: `listener.name.NAME.KEY`, and
+    `listener.name.NAME.MECHANISM.KEY`. None if a broker has no such setting.
+    """
+    plain = plain_name(name)
+    if plain == name:
+        return BROKER_CONFIG.find(name)
+    is_of_mechanism = name.count(".", 0, -len(plain)) > LISTENER_PREFIX.count(".") + 1
+    if plain not in (_OF_MECHANISMS if is_of_mechanism else _OF_LISTENERS):
+        return None
+    return replace(BROKER_CONFIG[plain], name=name, is_dynamic=True)

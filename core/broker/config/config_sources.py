@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.broker_settings import BROKER_CONFIG
+from core.broker.config.broker_settings import BROKER_CONFIG, find_broker_key, plain_name
 from core.broker.config.group_configs import GROUP_CONFIG
 from core.common.config_def import (
     ZOOKEEPER_SILENCE,
@@ -47,7 +48,8 @@ def is_secret_config(resource_type: int, name: str) -> bool:
     table = _TABLES.get(resource_type)
     if table is None:
         return resource_type not in _WITHOUT_SECRETS
-    return name not in table or table[name].type is ConfigType.PASSWORD
+    key = find_broker_key(name) if table is BROKER_CONFIG else table.find(name)
+    return key is None or key.type is ConfigType.PASSWORD
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +139,19 @@ def _as_parsed(key: ConfigKey, text: str) -> str:
 def describe_broker_configs(
     config: BrokerConfig, running: Mapping[str, str] = MappingProxyType({}), *, zookeeper_silence_ms: int | None = None
 ) -> list[DescribedConfig]:
-    """Describes every key of the broker, and, without their values, configured keys that plog does not know.
+    """Describes every key of the broker, the configured ones of single listeners, and, without their values, configured
+    keys that plog does not know. Passwords have no values either.
 
     `running`: values in use in place of the static configuration. `zookeeper_silence_ms` is reported by the name
     `ZOOKEEPER_SILENCE`, unless it is None.
     """
-    unknown = {
-        name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG
-    }
+    given = {name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG}
     described = [
         DescribedConfig(
             name, None, ConfigType.UNKNOWN, source, (Synonym(name, None, source),), is_read_only=True, is_sensitive=True
         )
-        for name, source in unknown.items()
+        for name, source in given.items()
+        if find_broker_key(name) is None
     ]
     if zookeeper_silence_ms is not None:
         described.append(
@@ -163,7 +165,9 @@ def describe_broker_configs(
                 doc="How long the broker has been without a connection to ZooKeeper, ms; 0 while it has one.",
             )
         )
-    for key in BROKER_CONFIG:
+    of_listeners = (find_broker_key(name) for name in {**config.static, **given} if name not in BROKER_CONFIG)
+    for key in chain(filter(None, of_listeners), BROKER_CONFIG):
+        is_secret = key.type is ConfigType.PASSWORD
         synonyms = broker_synonyms(config, key.name)
         if key.name in running:
             others = [synonym for synonym in synonyms if synonym.source is not ConfigSource.STATIC_BROKER_CONFIG]
@@ -171,12 +175,13 @@ def describe_broker_configs(
         described.append(
             DescribedConfig(
                 key.name,
-                running.get(key.name, value_text(config[key.name])),
+                None if is_secret else running.get(key.name, value_text(config[key.name])),
                 key.type,
                 synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
                 tuple(synonyms),
-                is_read_only=not key.is_dynamic,
+                is_read_only=not key.is_dynamic or key.name not in BROKER_CONFIG,
                 doc=key.full_doc,
+                is_sensitive=is_secret,
             )
         )
     return described
@@ -196,7 +201,7 @@ def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
             doc=BROKER_CONFIG[name].full_doc,
         )
         for name, text in config.dynamic_defaults.items()
-        if name in BROKER_CONFIG
+        if name in BROKER_CONFIG and not is_secret_config(ConfigResourceType.BROKER, name)
     ]
 
 
@@ -208,11 +213,16 @@ def _dynamic_layers(config: BrokerConfig) -> list[tuple[Mapping[str, str], Confi
 
 
 def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
-    """Returns every source that sets a key of the broker, the one in force first."""
+    """Returns every source that sets a key of the broker, the one in force first; for a key of a single listener, its
+    own sources before those of the key for all. Passwords have no values.
+    """
     synonyms = [Synonym(name, v[name], source) for v, source in reversed(_dynamic_layers(config)) if name in v]
     if name in config.static:
         synonyms.append(Synonym(name, value_text(config.static[name]), ConfigSource.STATIC_BROKER_CONFIG))
-    default = BROKER_CONFIG[name].default
-    if default is not None:
-        synonyms.append(Synonym(name, value_text(default), ConfigSource.DEFAULT_CONFIG))
-    return synonyms
+    plain = plain_name(name)
+    key = BROKER_CONFIG[plain]
+    if plain != name:
+        synonyms += broker_synonyms(config, plain)
+    elif key.default is not None:
+        synonyms.append(Synonym(name, value_text(key.default), ConfigSource.DEFAULT_CONFIG))
+    return [replace(one, value=None) for one in synonyms] if key.type is ConfigType.PASSWORD else synonyms

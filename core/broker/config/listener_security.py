@@ -1,77 +1,231 @@
 """What clients must do at a listener, by the broker's settings.
 
-A setting counts for one listener after `listener.name.NAME.`, and for all without that. PLAIN's users are options of
-its login module, as in Kafka:
+A setting counts for one listener after `listener.name.NAME.`, with the name in lower case, and for all without that. A
+login module is of one listener and one mechanism. As in Kafka, the users of PLAIN are options of its module, and
+`username` and `password` are this broker's own login at the other brokers of its cluster:
 
     listener.name.NAME.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required
-      user_alice="her password" user_bob="his";
+      username="broker" password="its own" user_broker="its own" user_alice="her password";
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.broker_settings import LISTENER_PREFIX, listener_prefix, plain_name
 from core.broker.serving.listener_endpoints import Listener
+from core.common.config_def import value_text
 from core.common.errors import UsageError
-from core.security.client_settings import parse_tls
-from core.security.jaas import parse_jaas
+from core.common.printable import did_you_mean
+from core.security.client_security import ClientSecurity, PasswordLogin, Tls
+from core.security.client_settings import LOGIN_MODULES, login_options, parse_tls
+from core.security.jaas import LoginModule, parse_jaas
 from core.security.sasl.scram import MECHANISMS as SCRAM_MECHANISMS
 from core.security.secret import Secret
-from core.security.server_security import ClientAuth, ListenerSecurity, ServerSasl, ServerTls
+from core.security.server_security import OPEN, ClientAuth, ListenerSecurity, ServerSasl, ServerTls
 
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
 """The mechanisms that plog's broker has."""
 
+_OF_LISTENERS = ("ssl.", "sasl.", BrokerConfig.connections_max_reauth_ms.key.name)
+_OF_PEERS = (BrokerConfig.sasl_mechanism_inter_broker_protocol.key.name,)
 _USER = "user_"
+_JAAS = BrokerConfig.sasl_jaas_config.key.name
+_CLIENT_AUTH = BrokerConfig.ssl_client_auth.key.name
+_ENABLED = BrokerConfig.sasl_enabled_mechanisms.key.name
 
 
 def find_listener_security(config: BrokerConfig, listener: Listener) -> ListenerSecurity:
-    """Raises UsageError for an invalid setting; the message shows no secret."""
+    """Raises UsageError for an invalid setting, and for one that is missing; the message shows no secret."""
     if config.ignores_security:
-        return ListenerSecurity()
-    settings = _settings_of(config, listener.name)
-    protocol = listener.protocol or ""
-    return ListenerSecurity(
-        tls=_tls(settings) if protocol.endswith("SSL") else None,
-        sasl=_sasl(settings) if protocol.startswith("SASL_") else None,
+        return OPEN
+    try:
+        return ListenerSecurity(
+            tls=_server_tls(config, listener) if listener.has_tls else None,
+            sasl=_server_sasl(config, listener.name) if listener.is_sasl else None,
+        )
+    except UsageError as error:
+        raise UsageError(f"listener {listener}, {listener.protocol}: {error.message}", hint=error.hint) from None
+
+
+def authenticates(config: BrokerConfig, listener: Listener) -> bool:
+    """Returns whether each client of the listener says who it is. Raises what `find_listener_security` raises."""
+    found = find_listener_security(config, listener)
+    return found.sasl is not None or (found.tls is not None and found.tls.client_auth is ClientAuth.REQUIRED)
+
+
+def find_peer_security(config: BrokerConfig) -> ClientSecurity:
+    """Returns how this broker connects to others, at their listener for brokers: with its own listener's certificate
+    and trust, and the login in that listener's module. Raises UsageError for an invalid setting, and a missing one.
+    """
+    name = config.inter_broker_listener
+    protocol = config.protocol_of(name)
+    return ClientSecurity(
+        tls=_tls(config, name) if protocol.endswith("SSL") else None,
+        login=_peer_login(config, name) if protocol.startswith("SASL_") else None,
     )
 
 
-def _settings_of(config: BrokerConfig, name: str) -> dict[str, str]:
-    """Returns the settings that count for the listener, by their plain names."""
-    given = {**config.unknown, **config.dynamic_defaults, **config.dynamic}
-    prefix = f"listener.name.{name.lower()}."
-    own = {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
-    return {key: value.strip() for key, value in {**given, **own}.items()}
+def find_unused_settings(config: BrokerConfig) -> dict[str, str]:
+    """Returns by key why a setting of listeners changes nothing; not if security is ignored."""
+    controllers = {name.strip().upper() for name in config.controller_listener_names or ()}
+    unused = {}
+    for key in () if config.ignores_security else config.static:
+        plain = plain_name(key)
+        name, _, mechanism = key.removesuffix(plain).removeprefix(LISTENER_PREFIX).strip(".").partition(".")
+        if plain.startswith(_OF_LISTENERS) and key not in _OF_PEERS and name.upper() not in controllers:
+            why = _why_unused(config, key, name, mechanism)
+            if why is not None:
+                unused[key] = why
+    return unused
 
 
-def _tls(settings: Mapping[str, str]) -> ServerTls:
-    auth = settings.get("ssl.client.auth", "").lower() or ClientAuth.NONE
-    if auth not in tuple(ClientAuth):
-        raise UsageError(f"ssl.client.auth={auth}, expected one of {', '.join(ClientAuth)}")
-    about_tls = {key: value for key, value in settings.items() if key.startswith("ssl.")}
-    rules = settings.get("ssl.principal.mapping.rules") or "DEFAULT"
-    return ServerTls(parse_tls(about_tls), ClientAuth(auth), rules)
+def _why_unused(config: BrokerConfig, key: str, name: str, mechanism: str) -> str | None:
+    """`name` and `mechanism` are those in the key, or empty."""
+    plain = plain_name(key)
+    served = config.served_listeners
+    concerned = [one for one in served if one.name.lower() == name] if name else served
+    if name and not concerned:
+        known = [one.name.lower() for one in served]
+        return f"no listener is called {name}, expected {' or '.join(known) or 'plaintext'}, in lower case"
+    needed = "TLS" if plain.startswith("ssl.") else "SASL"
+    fitting = [one for one in concerned if (one.is_sasl if needed == "SASL" else one.has_tls)]
+    if not fitting:
+        return f"no listener has {needed}" if not name else f"listener {name} has no {needed}"
+    if mechanism and mechanism.upper() not in config.of_listener(name).sasl_enabled_mechanisms:
+        return f"{_ENABLED} of listener {name} has no {mechanism.upper()}"
+    if key == _JAAS:
+        return f"it is obeyed as {LISTENER_PREFIX}NAME.MECHANISM.{_JAAS} alone"
+    if (
+        key == _CLIENT_AUTH
+        and config.ssl_client_auth.lower() != ClientAuth.NONE
+        and all(one.is_sasl for one in fitting)
+    ):
+        return f"clients of SASL_SSL log in; {LISTENER_PREFIX}NAME.{_CLIENT_AUTH} asks for a certificate as well"
+    return None
 
 
-def _sasl(settings: Mapping[str, str]) -> ServerSasl:
-    names = settings.get("sasl.enabled.mechanisms", "GSSAPI").split(",")
-    mechanisms = tuple(name.strip().upper() for name in names if name.strip())
-    unknown = [name for name in mechanisms if name not in MECHANISMS]
-    if unknown or not mechanisms:
-        raise UsageError(f"sasl.enabled.mechanisms={','.join(names)}, expected some of {', '.join(MECHANISMS)}")
-    text = settings.get("plain.sasl.jaas.config") or settings.get("sasl.jaas.config")
-    options = parse_jaas(text).options if PLAIN in mechanisms and text else {}
-    users = {key.removeprefix(_USER): Secret(value) for key, value in options.items() if key.startswith(_USER)}
-    lifetimes = {name: _max_reauth_ms(settings, name) for name in mechanisms}
-    return ServerSasl(mechanisms, users, {name: ms for name, ms in lifetimes.items() if ms > 0})
+# --- TLS
 
 
-def _max_reauth_ms(settings: Mapping[str, str], mechanism: str) -> int:
-    name = "connections.max.reauth.ms"
-    text = settings.get(f"{mechanism.lower()}.{name}") or settings.get(name) or "0"
-    if not text.isdecimal():
-        raise UsageError(f"{name}={text}, expected milliseconds")
-    return int(text)
+def _server_tls(config: BrokerConfig, listener: Listener) -> ServerTls:
+    own = config.of_listener(listener.name)
+    tls = _tls(config, listener.name)
+    if tls.key_store is None:
+        key = f"{listener_prefix(listener.name)}ssl.keystore.location"
+        raise UsageError("it has no certificate", hint=f"{key}=FILE; plog cert dev makes one to try it with")
+    client_auth = ClientAuth(own.ssl_client_auth.lower())
+    if listener.is_sasl and listener_prefix(listener.name) + _CLIENT_AUTH not in config.settings:
+        client_auth = ClientAuth.NONE  # as in Kafka: its clients log in
+    return ServerTls(
+        tls, client_auth, own.ssl_principal_mapping_rules, own.ssl_allow_dn_changes, own.ssl_allow_san_changes
+    )
+
+
+def _tls(config: BrokerConfig, listener_name: str) -> Tls:
+    """Defaults are left out: the first bytes of a store tell its type."""
+    settings = config.of_listener(listener_name).settings
+    return parse_tls({name: value_text(value) or "" for name, value in settings.items() if name.startswith("ssl.")})
+
+
+# --- SASL
+
+
+def _server_sasl(config: BrokerConfig, name: str) -> ServerSasl:
+    own = config.of_listener(name)
+    mechanisms = tuple(own.sasl_enabled_mechanisms)
+    _ensure_spoken(mechanisms, name, is_given=BrokerConfig.sasl_enabled_mechanisms.is_given(own))
+    users = {mechanism: _users(config, name, mechanism) for mechanism in mechanisms}
+    if PLAIN in mechanisms and not users[PLAIN]:
+        raise _no_users(config, name)
+    lifetimes = {one: config.of_listener(name, one).connections_max_reauth_ms for one in mechanisms}
+    return ServerSasl(
+        mechanisms,
+        users.get(PLAIN, {}),
+        {mechanism: ms for mechanism, ms in lifetimes.items() if ms > 0},
+        own.sasl_server_max_receive_size,
+        own.connection_failed_authentication_delay_ms,
+    )
+
+
+def _ensure_spoken(mechanisms: Iterable[str], name: str, *, is_given: bool) -> None:
+    expected = f"expected some of {', '.join(MECHANISMS)}"
+    if not is_given:
+        raise UsageError(
+            f"{_ENABLED} is not set, and Kafka's default is GSSAPI (Kerberos), which plog does not speak: {expected}",
+            hint=f"{listener_prefix(name)}{_ENABLED}=SCRAM-SHA-512",
+        )
+    unknown = next((one for one in mechanisms if one not in MECHANISMS), None)
+    if unknown is not None:
+        hint = did_you_mean(unknown, MECHANISMS) or "leave it out: clients may log in by the others"
+        raise UsageError(f"{_ENABLED}: plog does not speak {unknown}, {expected}", hint=hint)
+    if not mechanisms:
+        raise UsageError(f"{_ENABLED} is empty, {expected}")
+
+
+def _login_module(config: BrokerConfig, name: str, mechanism: str) -> LoginModule | None:
+    key = f"{listener_prefix(name, mechanism)}{_JAAS}"
+    text = config.settings.get(key)
+    try:
+        return parse_jaas(str(text)) if text else None
+    except UsageError as error:
+        raise UsageError(error.message.replace(_JAAS, key, 1), hint=error.hint) from None
+
+
+def _users(config: BrokerConfig, name: str, mechanism: str) -> dict[str, Secret]:
+    """Returns the users in the mechanism's login module, after checks of its other options."""
+    module = _login_module(config, name, mechanism)
+    users, _ = _options(module, name, mechanism)
+    return {user: Secret(password) for user, password in users.items()}
+
+
+def _options(module: LoginModule | None, name: str, mechanism: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the users and their passwords, and the other options."""
+    if module is None:
+        return {}, {}
+    is_plain = mechanism == PLAIN
+    users = {key: value for key, value in module.options.items() if is_plain and key.startswith(_USER)}
+    others = {key: value for key, value in module.options.items() if key not in users}
+    try:
+        login_options(LoginModule(module.name, others), mechanism)
+    except UsageError as error:
+        key = f"{listener_prefix(name, mechanism)}{_JAAS}"
+        raise UsageError(error.message.replace(_JAAS, key, 1), hint=error.hint) from None
+    return {key.removeprefix(_USER): value for key, value in users.items()}, others
+
+
+def _no_users(config: BrokerConfig, name: str) -> UsageError:
+    """Explains where PLAIN's users are expected: Kafka may have had them in a file that only Java's options name."""
+    key = f"{listener_prefix(name, PLAIN)}{_JAAS}"
+    misnamed = [one for one in config.unknown if one.endswith(_JAAS)]
+    misnamed += [one for one in config.settings if one == _JAAS or (one.lower() == key and one != key)]
+    if misnamed:
+        hint = f"{misnamed[0]} is not obeyed, neither by Kafka: its name is {key}"
+    else:
+        hint = (
+            f'{key}={LOGIN_MODULES[PLAIN]} required user_alice="..";  A JAAS file, which Java finds by '
+            "java.security.auth.login.config, is not read: its section is this line"
+        )
+    return UsageError("PLAIN has no users", hint=hint)
+
+
+def _peer_login(config: BrokerConfig, name: str) -> PasswordLogin:
+    mechanism = config.sasl_mechanism_inter_broker_protocol
+    setting = BrokerConfig.sasl_mechanism_inter_broker_protocol.key.name
+    enabled = config.of_listener(name).sasl_enabled_mechanisms
+    if mechanism not in MECHANISMS or mechanism not in enabled:
+        raise UsageError(
+            f"{setting} is {mechanism}, expected one of the mechanisms of listener {name}: {', '.join(enabled)}",
+            hint=did_you_mean(mechanism, enabled),
+        )
+    _, options = _options(_login_module(config, name, mechanism), name, mechanism)
+    if not options.get("username") or not options.get("password"):
+        key = f"{listener_prefix(name, mechanism)}{_JAAS}"
+        raise UsageError(
+            f"{key} has no username and password, with which this broker logs in at others",
+            hint=f'{key}={LOGIN_MODULES[mechanism]} required username=".." password="..";',
+        )
+    is_token = options.get("tokenauth", "false").lower() == "true"
+    return PasswordLogin(mechanism, options["username"], Secret(options["password"]), is_token)

@@ -1,5 +1,5 @@
-"""Finds whether a configuration, or a cluster's metadata, asks for security that plog does not have. It has
-authorizers, and no listener at which clients say who they are.
+"""Finds whether a configuration, or a cluster's metadata, asks for security that plog does not have. What it has is in
+`listener_security.py`, and its authorizers.
 
 To serve such a configuration openly would be an invisible hole, so `plog serve` refuses it. A guard is a setting by
 which Kafka's broker refuses clients something, and which plog does not enforce.
@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.broker_settings import STANDARD_AUTHORIZER, ZOOKEEPER_AUTHORIZERS
+from core.broker.config.broker_settings import STANDARD_AUTHORIZER, ZOOKEEPER_AUTHORIZERS, plain_name
+from core.broker.config.listener_security import find_listener_security
+from core.broker.serving.listener_endpoints import PLAINTEXT, Listener
 from core.common.endpoint import Endpoint
 from core.common.errors import KafkaError, UsageError
 from core.common.java_limits import INT_MAX
@@ -45,10 +47,16 @@ _GUARDS_OF_ONE_LISTENER = {"max.connections": ("its connections have a limit of 
 
 _ACLS_ELSEWHERE = "authorizer.zookeeper.url"
 _CHECKS_OF_ZOOKEEPERS_CERTIFICATE = ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable")
-_OF_SASL = {
-    "sasl.enabled.mechanisms": "clients log in",
+_WITH_SECURED_LISTENERS = {
     "sasl.server.callback.handler.class": "a class decides who may log in",
+    "sasl.login.callback.handler.class": "a class knows the broker's own login",
+    "sasl.login.class": "a class logs the broker in",
+    "ssl.engine.factory.class": "a class decides which certificates are good",
+    "security.providers": "classes decide which cryptography is used",
+    "delegation.token.secret.key": "clients log in with delegation tokens",
+    "delegation.token.master.key": "clients log in with delegation tokens",
 }
+"""Guards of brokers whose listeners ask for TLS or a login; `sasl.` ones also after a mechanism's name."""
 
 
 def find_security_requirements(config: BrokerConfig, *, is_member: bool = False) -> dict[str, str]:
@@ -58,32 +66,53 @@ def find_security_requirements(config: BrokerConfig, *, is_member: bool = False)
     given = {**config.unknown, **config.dynamic_defaults, **config.dynamic}
     asked = {key: why for key, value in given.items() if (why := _why_guard(config, key, value)) is not None}
     asked |= _why_authorizer(config, is_member=is_member)
+    served = {} if config.ignores_security else {one.name: one for one in config.served_listeners}
+    asked |= _why_client_auth(config, served)
     config, unreadable = _with_dynamic_listeners(config)
     asked |= dict.fromkeys(unreadable, "it can't be read")
-    is_sasl = False
+    is_secured = False
     for setting in _LISTENER_SETTINGS:
         secured = [listener for listener in config.client_listeners(setting) if not listener.is_plaintext]
-        is_sasl |= any(listener.is_sasl for listener in secured)
-        if secured:
+        is_secured |= bool(secured)
+        others = [one for one in secured if one.name not in served or served[one.name].protocol != one.protocol]
+        if others:
             asked[setting.key.name] = ", ".join(
-                f"{one.name} is {one.protocol or 'in no map of protocols'}" for one in secured
+                f"{one.name} is {one.protocol or 'in no map of protocols'}" for one in others
             )
-    for key, value in given.items():
+    for key, value in given.items() if is_secured else ():
         name = _OF_ONE_LISTENER.sub("", key)
-        if name == "ssl.client.auth" and value.strip().lower() not in ("", "none"):
-            asked[key] = "clients show certificates"
         of_any = name if name.startswith("sasl.") else name.partition(".")[2]  # without the mechanism's name
-        if of_any in _OF_SASL and value.strip() and is_sasl:
-            asked[key] = _OF_SASL[of_any]
-    between_brokers = given.get("security.inter.broker.protocol", "").strip().upper()
-    if between_brokers not in ("", "PLAINTEXT") and not _is_spoken(config, between_brokers):
-        asked["security.inter.broker.protocol"] = "no listener speaks it"
+        why = _WITH_SECURED_LISTENERS.get(name) or _WITH_SECURED_LISTENERS.get(of_any)
+        if why is not None and value.strip():
+            asked[key] = why
+    protocol = BrokerConfig.security_inter_broker_protocol
+    wanted = protocol.of(config).strip().upper()
+    listeners = config.client_listeners(BrokerConfig.listeners)
+    if wanted != PLAINTEXT and not any(wanted in (one.name, one.protocol) for one in listeners):
+        asked[protocol.key.name] = "no listener speaks it"
     return asked
 
 
-def find_guards(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns by key in what way dynamic settings of a broker ask for security."""
-    return find_security_requirements(BrokerConfig(dynamic=settings))
+def _why_client_auth(config: BrokerConfig, served: Mapping[str, Listener]) -> dict[str, str]:
+    """Returns the keys by which clients of a single listener would have to show certificates, and do not: there is no
+    such listener, or it has no TLS. Kafka reads names of listeners in lower case.
+    """
+    with_tls = {name.lower() for name, one in served.items() if one.has_tls}
+    passed = with_tls | {name.lower() for name in _controllers(config)}
+    return {
+        key: "clients show certificates, and no listener with TLS has this name"
+        for key, value in {**config.static, **config.dynamic_defaults, **config.dynamic}.items()
+        if (found := _OF_ONE_LISTENER.match(key)) is not None
+        and plain_name(key) == BrokerConfig.ssl_client_auth.key.name
+        and str(value).strip().lower() not in ("", "none")
+        and found[1] not in passed
+    }
+
+
+def find_guards(config: BrokerConfig, settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns by key in what way dynamic settings of the broker ask for security that plog does not have."""
+    asked = find_security_requirements(replace(config, dynamic_defaults={}, dynamic=settings))
+    return {key: why for key, why in asked.items() if key in settings}
 
 
 def _why_authorizer(config: BrokerConfig, *, is_member: bool) -> dict[str, str]:
@@ -110,8 +139,7 @@ def _why_guard(config: BrokerConfig, key: str, value: str) -> str | None:
         is_guard = text.lower() == "true" and config.zookeeper_ssl_client_enable
         return "certificates that were revoked are refused" if is_guard else None
     found = _OF_ONE_LISTENER.match(key)
-    controllers = {name.strip().upper() for name in config.controller_listener_names or ()}
-    if found is not None and found[1].upper() in controllers:
+    if found is not None and found[1].upper() in _controllers(config):
         return None
     name = _OF_ONE_LISTENER.sub("", key)
     guards = _GUARDS_OF_ONE_LISTENER if found is not None and name in _GUARDS_OF_ONE_LISTENER else _GUARDS
@@ -133,9 +161,8 @@ def _with_dynamic_listeners(config: BrokerConfig) -> tuple[BrokerConfig, list[st
     return changed, []
 
 
-def _is_spoken(config: BrokerConfig, protocol: str) -> bool:
-    listeners = config.client_listeners(BrokerConfig.listeners)
-    return any(protocol in (listener.name, listener.protocol) for listener in listeners)
+def _controllers(config: BrokerConfig) -> set[str]:
+    return {name.strip().upper() for name in config.controller_listener_names or ()}
 
 
 def ensure_open_to_everybody(held: str, listen: Endpoint, authorizer: str = STANDARD_AUTHORIZER) -> None:
@@ -152,8 +179,8 @@ def ensure_open_to_everybody(held: str, listen: Endpoint, authorizer: str = STAN
 
 
 def ensure_asks_for_none(config: BrokerConfig, *, is_member: bool = False) -> None:
-    """Raises UsageError for a configuration that asks for security that plog does not have, unless the operator ignores
-    that.
+    """Raises UsageError for a configuration that asks for security that plog does not have, and for a listener whose
+    settings are wrong, unless the operator ignores that.
     """
     asked = {} if config.ignores_security else find_security_requirements(config, is_member=is_member)
     if asked:
@@ -164,3 +191,5 @@ def ensure_asks_for_none(config: BrokerConfig, *, is_member: bool = False) -> No
             known = ZOOKEEPER_AUTHORIZERS[0] if is_member else STANDARD_AUTHORIZER
             hint = f"ACLs are obeyed by {authorizer}={known}; {hint}"
         raise UsageError(f"the configuration asks for security that plog does not have: {keys}", hint=hint)
+    for listener in config.served_listeners:
+        find_listener_security(config, listener)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import ZOOKEEPER_AUTHORIZERS
@@ -125,14 +124,8 @@ class UnenforcedSecurity:
         """Raises UsageError if the cluster is protected, and this broker would serve it to everybody."""
         if self._config.ignores_security:
             return
-        ensure_asks_for_none(
-            replace(
-                self._config,
-                dynamic_defaults=self._of_brokers.get(DEFAULT_ENTITY, {}),
-                dynamic=self._of_brokers.get(str(self._node_id), {}),
-            ),
-            is_member=True,
-        )
+        own = self._of_brokers.get(str(self._node_id), {})
+        ensure_asks_for_none(self._config.with_dynamic(self._of_brokers.get(DEFAULT_ENTITY, {}), own), is_member=True)
         held = self.summary if self._count_text(0) and not self._config.authorizes() else ""
         for listen in self._listens:
             ensure_open_to_everybody(held, listen, ZOOKEEPER_AUTHORIZERS[0])

@@ -461,7 +461,9 @@ class ZooKeeperRegistration:
         self._on_failed = on_failed
         others = await self._find_others(node_id)
         ensure_others_reach(config, endpoints.keys(), others)
-        reached = tuple(BrokerEndpoint(name, one.host, one.port) for name, one in endpoints.items())
+        reached = tuple(
+            BrokerEndpoint(name, one.host, one.port, config.protocol_of(name)) for name, one in endpoints.items()
+        )
         broker = BrokerNode(
             endpoints=reached,
             timestamp_ms=self._clock.now_ms(),

@@ -259,7 +259,7 @@ class BrokerConfigs(_StoredConfigs):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             )
-        guards = find_guards(changed)
+        guards = find_guards(self._services.config, changed)
         if guards:  # the broker would have to leave its cluster, or could not be started again
             keys = ", ".join(f"{key} ({why})" for key, why in guards.items())
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"plog can't obey {keys}")

@@ -13,6 +13,8 @@ from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import UsageError
 
 PLAINTEXT = "PLAINTEXT"
+PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""By the numbers that registrations have (org.apache.kafka.common.security.auth.SecurityProtocol)."""
 DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 """As in Kafka's DescribeConfigs."""
 
@@ -41,6 +43,10 @@ class Listener:
     @property
     def is_sasl(self) -> bool:
         return self.protocol is not None and self.protocol.startswith("SASL_")
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol is not None and self.protocol.endswith("SSL")
 
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +127,14 @@ def is_reference(value: str) -> bool:
     return bool(secrets) and all(REFERENCE.match(secret.strip("\"'")) for secret in secrets)
 
 
-def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str]:
-    """Raises UsageError for a reference without a target, and for one of a config provider that plog does not have:
-    left as it is, it would be sent as a password.
+def replace_references(
+    settings: Mapping[str, str], where: str, is_heeded: Callable[[str], bool] = is_heeded
+) -> dict[str, str]:
+    """Raises UsageError for a reference without a target, and for one of a config provider that plog does not have, in
+    a setting that `is_heeded`: left as it is, it would be sent as a password.
     """
     for name, value in settings.items():
-        _ensure_own_providers(name, value, where)
+        _ensure_own_providers(name, value, where, is_heeded)
 
     def found(match: re.Match[str], name: str) -> str:
         provider, path, key = match[1], match[2], match[3]
@@ -147,7 +149,7 @@ def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str
     }
 
 
-def _ensure_own_providers(name: str, value: str, where: str) -> None:
+def _ensure_own_providers(name: str, value: str, where: str, is_heeded: Callable[[str], bool]) -> None:
     """A message shows only the provider's name: the rest may be a part of a password."""
     declared = _DECLARED.fullmatch(name)
     if declared is not None and declared[1] in _PROVIDERS and value.strip() != _PROVIDERS[declared[1]]:

@@ -71,17 +71,20 @@ def test_a_value_that_is_not_allowed_names_its_key(name: str, text: str) -> None
     [
         ({}, None),
         ({"listeners": "PLAINTEXT://:9092"}, Endpoint("", 9092)),
-        ({"listeners": "CONTROLLER://:9093,PLAINTEXT://host:1"}, Endpoint("host", 1)),
+        ({"listeners": "C://:9093,PLAINTEXT://host:1", "controller.listener.names": "C"}, Endpoint("host", 1)),
+        ({"listeners": "SSL://host:1"}, Endpoint("host", 1)),
     ],
 )
-def test_the_plaintext_listener(properties: dict[str, str], listener: Endpoint | None) -> None:
+def test_the_first_listener(properties: dict[str, str], listener: Endpoint | None) -> None:
     served = BrokerConfig.parse(properties).served_listeners
     assert (served[0].endpoint if served else None) == listener
 
 
-def test_listeners_without_a_plaintext_one() -> None:
-    with pytest.raises(UsageError, match="has no PLAINTEXT listener"):
-        assert BrokerConfig.parse({"listeners": "SSL://host:1"}).served_listeners
+@for_each("listener, protocols", [("ANY://:1", ""), ("SSL://:1", "SSL:TLS"), ("CONTROLLER://:9093", "A:SSL")])
+def test_a_listener_whose_protocol_is_not_known(listener: str, protocols: str) -> None:
+    config = BrokerConfig.parse({"listeners": listener, "listener.security.protocol.map": protocols})
+    with pytest.raises(UsageError, match=r"whose protocol is .*, expected PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"):
+        assert config.served_listeners
 
 
 @for_each(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.listener_security import find_listener_security
 from core.broker.config.security_requirements import ensure_asks_for_none, find_security_requirements
 from core.common.endpoint import Endpoint
 from core.common.errors import KafkaError, UsageError
@@ -33,23 +36,19 @@ def test_kafkas_stock_file_asks_for_none() -> None:
         ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", ["authorizer.class.name"]),
         ("authorizer.class.name=StandardAuthorizer", ["authorizer.class.name"]),
         ("authorizer.class.name=", []),
-        ("listeners=SSL://:9093", ["listeners"]),
-        ("listeners=PLAINTEXT://:9092,SASL_SSL://:9093", ["listeners"]),
-        ("listeners=sasl_plaintext://:9093", ["listeners"]),
-        ("listeners=EXTERNAL://:9093\nlistener.security.protocol.map=EXTERNAL:SASL_PLAINTEXT", ["listeners"]),
+        ("listeners=PLAINTEXT://:9092,SASL_SSL://:9093", []),
+        ("listeners=EXTERNAL://:9093\nlistener.security.protocol.map=EXTERNAL:SASL_PLAINTEXT", []),
         ("listeners=EXTERNAL://:9093\nlistener.security.protocol.map=external : plaintext", []),
-        ("listeners=PLAINTEXT://:9093\nlistener.security.protocol.map=PLAINTEXT:SSL", ["listeners"]),
-        ("listeners=EXTERNAL://:9093", ["listeners"]),
         ("advertised.listeners=SSL://kafka:9093", ["advertised.listeners"]),
         ("listeners=PLAINTEXT://:1,C://:2\ncontroller.listener.names=C\nlistener.security.protocol.map=C:SSL,PLAINTEXT:PLAINTEXT",
          []),
-        ("listeners=PLAINTEXT://:1\nsasl.enabled.mechanisms=SCRAM-SHA-512", []),
-        ("listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN", ["listeners", "sasl.enabled.mechanisms"]),
-        ("listeners=SASL_PLAINTEXT://:1\nlistener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN",
-         ["listeners", "listener.name.sasl_plaintext.sasl.enabled.mechanisms"]),
-        ("ssl.client.auth=required", ["ssl.client.auth"]),
-        ("ssl.client.auth=none", []),
+        ("listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN", []),
+        ("ssl.client.auth=required", []),  # of no listener, as in Kafka
         ("listener.name.plaintext.ssl.client.auth=requested", ["listener.name.plaintext.ssl.client.auth"]),
+        ("listeners=SSL://:1\nlistener.name.ssl.ssl.client.auth=required", []),
+        ("listeners=SSL://:1\nlistener.name.SSL.ssl.client.auth=required", ["listener.name.SSL.ssl.client.auth"]),
+        ("listeners=SSL://:1\nlistener.name.tls.ssl.client.auth=required", ["listener.name.tls.ssl.client.auth"]),
+        ("listeners=SSL://:1\ncontroller.listener.names=C\nlistener.name.c.ssl.client.auth=required", []),
         ("create.topic.policy.class.name=a.Policy", ["create.topic.policy.class.name"]),
         ("alter.config.policy.class.name=a.Policy", ["alter.config.policy.class.name"]),
         ("client.quota.callback.class=a.Quotas", ["client.quota.callback.class"]),
@@ -65,9 +64,16 @@ def test_kafkas_stock_file_asks_for_none() -> None:
         ("max.connections=1\nmax.connections.per.ip=1", []),  # which plog obeys
         ("security.inter.broker.protocol=SASL_SSL", ["security.inter.broker.protocol"]),
         ("security.inter.broker.protocol=ssl\nlisteners=PLAINTEXT://:1", ["security.inter.broker.protocol"]),
-        ("security.inter.broker.protocol=SSL\nlisteners=PLAINTEXT://:1,SSL://:2", ["listeners"]),
+        ("security.inter.broker.protocol=SSL\nlisteners=PLAINTEXT://:1,SSL://:2", []),
         ("listeners=SASL_SSL://:1\nlistener.name.sasl_ssl.plain.sasl.server.callback.handler.class=a.B",
-         ["listeners", "listener.name.sasl_ssl.plain.sasl.server.callback.handler.class"]),
+         ["listener.name.sasl_ssl.plain.sasl.server.callback.handler.class"]),
+        ("listeners=SASL_SSL://:1\nsasl.server.callback.handler.class=a.B", ["sasl.server.callback.handler.class"]),
+        ("listeners=SSL://:1\nlistener.name.ssl.ssl.engine.factory.class=a.B",
+         ["listener.name.ssl.ssl.engine.factory.class"]),
+        ("listeners=SSL://:1\nsecurity.providers=a.B", ["security.providers"]),
+        ("listeners=SSL://:1\ndelegation.token.secret.key=s", ["delegation.token.secret.key"]),
+        ("listeners=SSL://:1\ndelegation.token.master.key=s", ["delegation.token.master.key"]),
+        ("delegation.token.secret.key=s", []),
         ("listener.name.sasl_ssl.plain.sasl.server.callback.handler.class=a.B", []),
         ("zookeeper.ssl.client.enable=true\nzookeeper.ssl.crl.enable=true", ["zookeeper.ssl.crl.enable"]),
         ("zookeeper.ssl.client.enable=true\nzookeeper.ssl.ocsp.enable=true", ["zookeeper.ssl.ocsp.enable"]),
@@ -142,12 +148,13 @@ def test_super_users_are_read_as_kafka_reads_them() -> None:
 
 def test_nothing_secret_is_told() -> None:
     text = (
-        "authorizer.class.name=s3cret\nlisteners=SASL_SSL://s3cret:1\nsasl.enabled.mechanisms=s3cret\n"
-        "ssl.client.auth=s3cret\nlistener.name.sasl_ssl.plain.sasl.jaas.config=s3cret"
+        "authorizer.class.name=s3cret\nlisteners=SASL_SSL://s3cret:1\ndelegation.token.secret.key=s3cret\n"
+        "sasl.server.callback.handler.class=s3cret\nlistener.name.sasl_ssl.plain.sasl.jaas.config=s3cret"
     )
-    found = find_security_requirements(BrokerConfig.parse(parse_properties(text)))
-    assert len(found) == 4
-    assert "s3cret" not in str(found)
+    config = BrokerConfig.parse(parse_properties(text))
+    found = find_security_requirements(config)
+    assert len(found) == 3
+    assert "s3cret" not in str(found) + repr(config)
 
 
 def test_a_map_of_protocols_that_is_none() -> None:
@@ -158,14 +165,17 @@ def test_a_map_of_protocols_that_is_none() -> None:
 @for_each(
     "text, endpoint",
     [
-        ("listeners=SASL_SSL://h:1,PLAINTEXT://h:2", Endpoint("h", 2)),
-        ("listeners=SASL_SSL://h:1,SSL://h:2", Endpoint("h", 1)),
+        ("listeners=PLAINTEXT://h:2,SASL_SSL://h:1", Endpoint("h", 2)),
+        ("listeners=SASL_SSL://h:1,SSL://h:2\nssl.client.auth=required", Endpoint("h", 1)),
+        ("listeners=ANY://h:1", Endpoint("h", 1)),
     ],
 )
 def test_security_that_is_ignored_is_served_in_the_open(text: str, endpoint: Endpoint) -> None:
-    config = BrokerConfig.parse(parse_properties(text))
-    config = BrokerConfig(config.settings, config.unknown, config.static, ignores_security=True)
+    config = replace(BrokerConfig.parse(parse_properties(text)), ignores_security=True)
     assert config.served_listeners[0].endpoint == endpoint
+    assert {one.protocol for one in config.served_listeners} == {"PLAINTEXT"}
+    assert {find_listener_security(config, one).protocol for one in config.served_listeners} == {"PLAINTEXT"}
+    assert "listeners" in find_security_requirements(config)
 
 
 def test_the_address_that_clients_are_told_is_of_the_listener_that_is_served() -> None:

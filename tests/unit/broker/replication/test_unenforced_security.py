@@ -171,7 +171,7 @@ GUARDING = {
     "create.topic.policy.class.name": "com.example.Policy",
     "alter.config.policy.class.name": "com.example.Policy",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-    "ssl.client.auth": "required",
+    "listener.name.plaintext.ssl.client.auth": "required",
 }
 
 

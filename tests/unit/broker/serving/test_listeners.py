@@ -168,10 +168,38 @@ def parse(**settings: str) -> BrokerConfig:
     return BrokerConfig.parse(NAMED | {name.replace("_", "."): text for name, text in settings.items()})
 
 
-def test_those_that_are_served_are_plaintext() -> None:
-    config = parse(listeners="SECURE://:1,OUTSIDE://:2,inside://:3")
-    assert [str(one) for one in config.served_listeners] == ["OUTSIDE://:2", "INSIDE://:3"]
-    assert config.main_listener == "OUTSIDE"
+def test_those_of_controllers_are_not_served() -> None:
+    config = parse(listeners="SECURE://:1,OUTSIDE://:2,inside://:3", controller_listener_names="outside")
+    assert [str(one) for one in config.served_listeners] == ["SECURE://:1", "INSIDE://:3"]
+    assert [one.protocol for one in config.served_listeners] == ["SSL", "PLAINTEXT"]
+    assert config.main_listener == "SECURE"
+    assert str(config.main_listener_at(Endpoint("h", 5))) == "SECURE://h:5"
+
+
+@for_each(
+    "settings, name",
+    [
+        ({"listeners": "SSL://:1,PLAINTEXT://:2", "listener_security_protocol_map": "SSL:SSL,PLAINTEXT:PLAINTEXT"},
+         "PLAINTEXT"),
+        ({"listeners": "SECURE://:1,INSIDE://:2"}, "INSIDE"),
+        ({"listeners": "SECURE://:1,SSL://:2", "listener_security_protocol_map": "SECURE:SSL,SSL:SSL"}, "SECURE"),
+        ({"listeners": "INSIDE://:1,SECURE://:2", "security_inter_broker_protocol": "SSL"}, "SECURE"),
+        ({"listeners": "INSIDE://:1,SECURE://:2", "inter_broker_listener_name": "secure"}, "SECURE"),
+        ({"listeners": "SECURE://:1,INSIDE://:2", "inter_broker_listener_name": "secure"}, "SECURE"),
+    ],
+)  # fmt: skip
+def test_the_listener_of_the_other_brokers(settings: dict[str, str], name: str) -> None:
+    config = parse(**settings)
+    config.ensure_listeners_fit()
+    assert config.inter_broker_listener == name
+
+
+def test_a_single_listener_may_be_advertised_by_another_name_of_its_protocol() -> None:
+    config = parse(listeners="SECURE://:1", advertised_listeners="INSIDE://in:1,OTHER://out:2")
+    assert config.find_advertised("SECURE") is None
+    settings = {"listener.security.protocol.map": "SECURE:SSL,OTHER:SSL", "listeners": "SECURE://:1"}
+    config = BrokerConfig.parse(settings | {"advertised.listeners": "PLAINTEXT://in:1,OTHER://out:2"})
+    assert config.find_advertised("SECURE") == Endpoint("out", 2)
 
 
 @for_each(
@@ -191,6 +219,14 @@ def test_those_that_are_served_are_plaintext() -> None:
             "inter.broker.listener.name is OUTSIDE, and the listeners are INSIDE",
         ),
         ({"inter_broker_listener_name": "OUTSIDE"}, "inter.broker.listener.name is OUTSIDE, and the listeners are PL"),
+        (
+            {
+                "listeners": "INSIDE://:1",
+                "inter_broker_listener_name": "INSIDE",
+                "security_inter_broker_protocol": "PLAINTEXT",
+            },
+            "inter.broker.listener.name and security.inter.broker.protocol are both set",
+        ),
     ],
 )
 def test_listeners_that_can_not_be(settings: dict[str, str], message: str) -> None:
