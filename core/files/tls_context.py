@@ -1,4 +1,4 @@
-"""The trust and the identity of a client, for OpenSSL: reads PEM, PKCS12 and JKS files into a context.
+"""Trust and identity of a client or a listener, for OpenSSL: reads PEM, PKCS12 and JKS files into a context.
 
 The first bytes tell the type of a file. PKCS12 needs the extra `security` (cryptography); PEM and JKS do not. Keys that
 are not PEM files go to OpenSSL through a file in memory, or one that only we may read, which is gone at once.
@@ -14,9 +14,11 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
+from core.security.certificate_fields import CertificateFields, parse_certificate
 from core.security.client_security import KeyStore, StoreType, Tls, TrustStore
 from core.security.jks import JCEKS_MAGIC, MAGIC, JavaKeyStore, KeyStoreError, parse_jks
 from core.security.secret import Secret
@@ -51,21 +53,123 @@ _CLIENT_AUTH = {
 }
 
 
+class ServerContext(NamedTuple):
+    """A listener's context, and its certificates as it shows them: its own first."""
+
+    context: ssl.SSLContext
+    chain: tuple[CertificateFields, ...]
+
+
 def make_server_context(server: ServerTls) -> ssl.SSLContext:
-    """Returns the context of a listener. Raises what `make_context` raises."""
+    """Raises what `load_server_context` raises."""
+    return load_server_context(server).context
+
+
+def load_server_context(server: ServerTls) -> ServerContext:
+    """Loads a listener's stores. Raises UsageError, which names the setting and the file, and shows no secret.
+
+    No ticket resumes a session: a handshake costs little, and each client's certificate is looked at again. TLS 1.2 can
+    also resume one by its id, within a context alone; OpenSSL then takes the certificate of before without a look at
+    its dates (see `TlsTransport.is_resumed`).
+    """
     tls = server.tls
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = sorted(_VERSIONS[name] for name in tls.protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
     context.verify_mode = _CLIENT_AUTH[server.client_auth]
     context.verify_flags |= _PARTIAL_CHAIN
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    _set_ciphers(context, tls.ciphers)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    if tls.ciphers:
+        _restrict_suites(context, tls.ciphers)
     if tls.key_store is None:
-        raise UsageError("a listener with TLS needs a certificate and its key", hint="ssl.keystore.location")
-    load_trust(context, tls.trust)
-    _load_key(context, tls.key_store)
-    return context
+        raise UsageError("a listener with TLS needs a certificate and its key", hint="ssl.keystore.location=FILE")
+    if tls.trust is not None:
+        with _about("ssl.truststore.location" if tls.trust.location else "ssl.truststore.certificates"):
+            load_trust(context, tls.trust)
+    elif server.client_auth is not ClientAuth.NONE:
+        raise UsageError(
+            f"ssl.client.auth={server.client_auth} needs the CAs of clients: there is no trust store",
+            hint="ssl.truststore.location=FILE; the system's, whose CAs sign for anybody, is a file, too",
+        )
+    with _about("ssl.keystore.location" if tls.key_store.location else "ssl.keystore.certificate.chain"):
+        pem = _load_key(context, tls.key_store)
+        return ServerContext(context, tuple(map(_fields, _certificates_in(pem))))
+
+
+@contextlib.contextmanager
+def _about(setting: str) -> Iterator[None]:
+    """Errors in the block name the setting."""
+    try:
+        yield
+    except UsageError as error:
+        if error.message.startswith(setting):
+            raise
+        raise UsageError(f"{setting}: {error.message}", hint=error.hint) from None
+
+
+def _certificates_in(pem: str) -> list[bytes]:
+    return [ssl.PEM_cert_to_DER_cert(block) for kind, block in _pem_blocks(pem) if kind == "CERTIFICATE"]
+
+
+def _fields(certificate: bytes) -> CertificateFields:
+    try:
+        return parse_certificate(certificate)
+    except ValueError as error:
+        raise UsageError(f"a certificate does not decode: {error}") from None
+
+
+def files_of(tls: Tls) -> list[str]:
+    """Returns the files and folders of which a context is made."""
+    trust, keys = tls.trust, tls.key_store
+    found = [trust.location] if trust else []
+    found += [keys.location, keys.certificate_location, keys.key_location] if keys else []
+    return [name for name in found if name]
+
+
+_SUITES_OF_13 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+_RENEGOTIATION_MARK = "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"
+"""No suite, but Java lists it among them."""
+
+
+def _restrict_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    """Allows these suites alone. A version of TLS of which none is named is not spoken, as in Java. Raises UsageError
+    for a suite that OpenSSL lacks, or that needs no certificate or encrypts nothing, and if Python's ssl can't restrict
+    those of TLS 1.3, which it can since 3.15.
+    """
+    setting = f"ssl.cipher.suites={','.join(names)}"
+    of_13 = [name for name in _SUITES_OF_13 if name in names]
+    of_12 = [name for name in names if name not in (*_SUITES_OF_13, _RENEGOTIATION_MARK)]
+    for name in of_12:
+        if not _has_suite(_openssl_name(name)) or re.search("anon|NULL", name, re.IGNORECASE):
+            raise UsageError(f"{setting}: {name} is no suite that plog offers", hint="openssl ciphers -s -stdname")
+    if of_12:
+        context.set_ciphers(":".join(map(_openssl_name, of_12)))
+    else:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if not of_13:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    elif len(of_13) < len(_SUITES_OF_13) and context.maximum_version is not ssl.TLSVersion.TLSv1_2:
+        if not hasattr(context, "set_ciphersuites"):
+            missing = ", ".join(name for name in _SUITES_OF_13 if name not in of_13)
+            raise UsageError(
+                f"{setting} leaves out {missing}, which TLS 1.3 always has with this Python",
+                hint="name all three of TLS 1.3, or none of them: then TLS 1.2 alone is spoken",
+            )
+        context.set_ciphersuites(":".join(of_13))
+    if context.minimum_version > context.maximum_version:
+        raise UsageError(f"{setting} has none for the versions of ssl.enabled.protocols")
+
+
+def _has_suite(name: str) -> bool:
+    """Returns whether it is a suite of TLS 1.2, and no name of many."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.set_ciphers(name)
+    except ssl.SSLError:
+        return False
+    return [one["name"] for one in context.get_ciphers() if one["protocol"] != "TLSv1.3"] == [name]
 
 
 def _set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
@@ -155,10 +259,12 @@ def _trust(context: ssl.SSLContext, certificates: str | bytes, where: str) -> No
 # --- our key
 
 
-def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
+def _load_key(context: ssl.SSLContext, store: KeyStore) -> str:
+    """Returns what was loaded as PEM."""
     pem, password = _key_pem(store)
     with _as_file(pem) as name:
-        _load_pem(context, name, password, store.location or store.key_location or "ssl.keystore.key")
+        _load_pem(context, name, pem, password, store.location or store.key_location or "ssl.keystore.key")
+    return pem
 
 
 def _key_pem(store: KeyStore) -> tuple[str, Secret | None]:
@@ -173,7 +279,7 @@ def _key_pem(store: KeyStore) -> tuple[str, Secret | None]:
         data = _read(path)
         _ensure_type(data, store.type, path)
         if _is_pem(data):
-            pem = _text(path)
+            pem = _normal_pem(data.decode("latin-1"))
             password = password or store.password
         else:
             pem, password = _key_of_store(data, path, store), None
@@ -192,22 +298,35 @@ def _key_of_store(data: bytes, path: Path, store: KeyStore) -> str:
     return _to_pem("PRIVATE KEY", key) + "".join(_to_pem("CERTIFICATE", one) for one in chain)
 
 
-def _load_pem(context: ssl.SSLContext, name: str, password: Secret | None, where: str) -> None:
+_OF_ANOTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+
+
+def _load_pem(context: ssl.SSLContext, name: str, pem: str, password: Secret | None, where: str) -> None:
     def find_password() -> str:
         if password is None:
             raise UsageError(f"the key in {where} is encrypted, and there is no ssl.key.password")
         return password.reveal()
 
+    kinds = [kind for kind, _ in _pem_blocks(pem)]
+    for kind, found in (("PRIVATE KEY", "private key"), ("CERTIFICATE", "certificate")):
+        if kinds and not any(one.endswith(kind) for one in kinds):
+            raise UsageError(f"{where} holds no {found}, but {', '.join(map(str.lower, kinds))}")
     try:
         context.load_cert_chain(name, password=find_password)
     except ssl.SSLError as error:
         what = _reason(error)
-        if "KEY_VALUES_MISMATCH" in what:
-            raise UsageError(f"the key in {where} does not belong to its certificate") from None
+        if any(reason in what for reason in _OF_ANOTHER_KEY):
+            raise UsageError(
+                f"the key in {where} does not belong to its certificate",
+                hint="the key's own certificate comes first, then those of its CAs, each before its issuer's",
+            ) from None
+        if error.reason:  # such as a key that is too small for OpenSSL's level of security
+            raise UsageError(f"the certificate in {where} can't be used: {what.lower().replace('_', ' ')}") from None
         if password is not None:
             raise UsageError(f"the key in {where} can't be read: the password is wrong, or it is damaged") from None
         raise UsageError(
-            f"the key in {where} can't be read: {what}", hint="expected -----BEGIN PRIVATE KEY----- and CERTIFICATE"
+            f"the key in {where} can't be read: it is damaged",
+            hint="expected -----BEGIN PRIVATE KEY----- and CERTIFICATE",
         ) from None
 
 

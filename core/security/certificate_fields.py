@@ -43,6 +43,7 @@ _KEYWORDS = {
 class CertificateFields(NamedTuple):
     """`start` and `end` bound its validity. `names` are its SubjectAltNames, each with its tag, as DER."""
 
+    serial: int
     subject: str
     start: datetime
     end: datetime
@@ -59,7 +60,7 @@ def parse_certificate(der: bytes) -> CertificateFields:
     start, end = map(_time, _elements(fields[3][1]))
     extensions = next((value for tag, value, _ in fields[6:] if tag == _EXTENSIONS), None)
     names = frozenset[bytes]() if extensions is None else _alternative_names(_only(extensions, _SEQUENCE))
-    return CertificateFields(_name_text(fields[4][1]), start, end, names)
+    return CertificateFields(int.from_bytes(fields[0][1]), _name_text(fields[4][1]), start, end, names)
 
 
 def distinguished_name(der: bytes) -> str:

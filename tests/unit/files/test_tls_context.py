@@ -135,7 +135,7 @@ def test_pem_in_one_file_with_a_password(tmp_path: Path) -> None:
         ({"ssl.keystore.location": "trust.p12", "ssl.keystore.password": "changeit"}, "no private key"),
         ({"ssl.keystore.location": "client.jks"}, "no password"),
         ({"ssl.keystore.location": "client.jks", "ssl.keystore.password": "changeit"}, "password of the private key"),
-        ({"ssl.keystore.location": "client.pem"}, "can't be read"),
+        ({"ssl.keystore.location": "client.pem"}, "holds no private key, but certificate"),
         ({"ssl.truststore.certificates": "-----BEGIN CERTIFICATE----- AAAA -----END CERTIFICATE-----"}, "not decode"),
         ({"ssl.truststore.certificates": "nothing"}, "holds no certificate"),
         ({"ssl.cipher.suites": "NOTHING"}, "OpenSSL knows none"),
