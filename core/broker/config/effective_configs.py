@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import BROKER_CONFIG
@@ -27,6 +27,8 @@ class Configs:
         self._controller = controller
         self._node = node
         self._logged: set[str] = set()
+        self.checks: list[Callable[[BrokerConfig], None]] = []
+        """Each raises UsageError if the broker can't run with a configuration that somebody wants to set."""
         self._of_topics: dict[str, LogConfig] = {}
         """A cache since the last change of the metadata: a start needs it for each partition."""
         self.log_kept_only(BROKER_CONFIG, static.static)

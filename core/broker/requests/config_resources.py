@@ -29,7 +29,7 @@ from core.broker.config.security_requirements import find_guards
 from core.broker.requests.services import Services
 from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, kept, value_text
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import KafkaError, UsageError
 from core.common.pending import Pending
 from core.common.regular_expression import matching
 from core.common.topic_partition import ensure_valid_topic_name
@@ -247,6 +247,23 @@ class BrokerConfigs(_StoredConfigs):
             )
         present = self._stored.get(key)
         return _split(value_text(self._services.config[key]) if present is None else present)
+
+    def alter(self, changes: Overrides, *, validate_only: bool) -> Pending[KafkaError | None] | None:
+        if any("ssl." in key for key in changes):
+            self._ensure_listeners_usable({**self.overrides(), **changes})
+        return super().alter(changes, validate_only=validate_only)
+
+    def _ensure_listeners_usable(self, after: Overrides) -> None:
+        """Raises KafkaError(INVALID_REQUEST) if the certificates or trust stores of listeners could not be used, or may
+        not replace the present ones; also for settings with the values that they have: the files may be others.
+        """
+        config, own = self._services.config, {key: value for key, value in after.items() if value is not None}
+        changed = config.with_dynamic(*((own, config.dynamic) if self._name == "" else (config.dynamic_defaults, own)))
+        try:
+            for ensure_usable in self._services.configs.checks:
+                ensure_usable(changed)
+        except UsageError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid dynamic configuration: {error.message}") from None
 
     def _ensure_configurable(self) -> None:
         if self._name != "":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from datetime import datetime
 
 from core.common.errors import AuthenticationError
 from core.common.printable import printable
@@ -23,6 +24,12 @@ class Door:
         self.security = security
         self.context = context
         self._mapping = PrincipalMapping(DEFAULT if security.tls is None else security.tls.principal_mapping_rules)
+
+    def ensure_current(self, certificate: bytes | None, now: datetime) -> None:
+        """Raises AuthenticationError if the certificate of a session that goes on has expired since it was verified."""
+        if certificate is not None and (found := parse_certificate(certificate)).end <= now:
+            shown = printable(found.subject, keeps="")
+            raise AuthenticationError(f"the certificate of {shown} has expired", where=self.listener)
 
     def find_principal(self, certificate: bytes | None) -> Principal:
         """Returns the principal of a client that showed this certificate (DER), which was verified; ANONYMOUS without

@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
 from core.broker.broker_server import BrokerServer
@@ -18,6 +19,7 @@ from core.broker.serving.bound_listener import BoundListener, bind_all
 from core.broker.serving.connection import Connection
 from core.broker.serving.connections_memory import ConnectionsMemory
 from core.broker.serving.door import Door
+from core.broker.serving.listener_certificate import ListenerCertificate
 from core.broker.serving.listener_endpoints import Listener
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.owner_listener import OwnerListener, find_intruder
@@ -28,7 +30,6 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AuthenticationError, UsageError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_limits import LONG_MAX
-from core.files.tls_context import make_server_context
 from core.security.principal import ANONYMOUS, LOCAL, Principal, parse_principals
 
 _log = logging.getLogger("plog.server")
@@ -41,12 +42,6 @@ _KEPT_FOR_OWNER = 8
 """Connections by the socket in the data directory that are open beside as many as `max.connections`: a broker whose
 clients have taken all connections can be administered.
 """
-
-
-def _make_door(config: BrokerConfig, listener: Listener) -> Door:
-    """Raises UsageError for invalid settings of the listener."""
-    security = find_listener_security(config, listener)
-    return Door(listener.name, security, None if security.tls is None else make_server_context(security.tls))
 
 
 def _most_bytes(config: BrokerConfig) -> int:
@@ -83,6 +78,8 @@ class SocketServer:
         self._doors: dict[str, Door] = {}
         self.logins: dict[str, SaslLogins] = {}
         """By name of the listener, of those with SASL."""
+        self.certificates: dict[str, ListenerCertificate] = {}
+        """Those of the listeners with TLS, by name."""
         self._owner_socket: OwnerListener | None = None
         self._connections: set[Connection] = set()
         self._sessions = Sessions(node.authorizer)
@@ -115,7 +112,8 @@ class SocketServer:
         directory.
         """
         config = self._node.services.config
-        self._doors = {one.name: _make_door(config, one) for one in self._listeners}
+        for one in self._listeners:
+            self._make_door(one)
         self.logins = {
             name: self._make_logins(door) for name, door in self._doors.items() if door.security.sasl is not None
         }
@@ -138,6 +136,19 @@ class SocketServer:
             find_served=lambda: services.served_apis,
             secret=self._node.find_login_secret(),
         )
+
+    def _make_door(self, listener: Listener) -> None:
+        """Raises UsageError for invalid settings of the listener, and for stores that can't be used."""
+        configs, name = self._node.services.configs, listener.name
+        door = self._doors[name] = Door(name, find_listener_security(configs.broker, listener))
+        if door.security.tls is None:
+            return
+        try:
+            certificate = ListenerCertificate(listener, door, lambda: configs.broker, self._runtime)
+        except UsageError as error:
+            raise UsageError(f"listener {name}: {error.message}", hint=error.hint) from None
+        self.certificates[name] = certificate
+        configs.checks.append(certificate.ensure_usable)
 
     def _bind_owner_socket(self) -> None:
         """Makes the socket in the data directory. A broker that only reads holds no lock of the directory, and changes
@@ -210,7 +221,15 @@ class SocketServer:
 
     def _greet(self, bound: BoundListener, connection: Connection) -> None:
         """Admits a client that needs to say no more, or lets it log in."""
-        door, dispatcher = self._doors[bound.name], self._node.dispatcher
+        door, dispatcher, tls = self._doors[bound.name], self._node.dispatcher, connection.tls
+        principal = ANONYMOUS
+        if tls is not None:
+            try:
+                principal = self._find_certified(door, tls)
+            except (AuthenticationError, ValueError) as error:
+                self._warn("closing a connection of %s to %s: %s", connection.client_host, bound.name, error)
+                connection.close()
+                return
         if bound.is_owners:
             self._admit(bound, connection, LOCAL, dispatcher)
         elif door.security.sasl is not None:
@@ -222,18 +241,17 @@ class SocketServer:
             session = self._sessions.find(ANONYMOUS, bound.name, connection.client_host, connection.local_host)
             most_bytes = door.security.sasl.most_frame_bytes
             connection.admit(session, authenticator, most_bytes, is_authenticated=False)
-        elif connection.tls is not None:
-            try:
-                principal = door.find_principal(connection.tls.certificate)
-            except (AuthenticationError, ValueError) as error:
-                self._warn("closing a connection of %s to %s: %s", connection.client_host, bound.name, error)
-                connection.close()
-            else:
-                self._admit(bound, connection, principal, dispatcher)
         else:
-            find = self._principal_of
-            principal = ANONYMOUS if find is None else find(bound.name, connection.client_host)
+            if tls is None and self._principal_of is not None:
+                principal = self._principal_of(bound.name, connection.client_host)
             self._admit(bound, connection, principal, dispatcher)
+
+    def _find_certified(self, door: Door, tls: TlsTransport) -> Principal:
+        """Returns whom the client's certificate names, if that counts at the listener. Raises AuthenticationError."""
+        certificate = tls.certificate
+        if tls.is_resumed:
+            door.ensure_current(certificate, datetime.fromtimestamp(self._runtime.clock.now_ms() / 1000, UTC))
+        return ANONYMOUS if door.security.sasl is not None else door.find_principal(certificate)
 
     def _admit(self, bound: BoundListener, connection: Connection, principal: Principal, handler: FrameHandler) -> None:
         host = connection.client_host
@@ -304,6 +322,8 @@ class SocketServer:
             self._listen_again()
         self._memory.step()
         self._on_housekeeping()
+        for certificate in self.certificates.values():
+            certificate.step()
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:

@@ -46,6 +46,11 @@ class TlsTransport:
         """DER of the client's certificate, which was verified, or None."""
         return self._tls.getpeercert(binary_form=True)
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the handshake went on with an earlier session: its certificate was verified then, and not now."""
+        return bool(self._tls.session_reused)
+
     def recv_into(self, buffer: memoryview, size_bytes: int = 0) -> int:
         """Receives what is there, at most so many bytes; 0 means that the client closed. Raises BlockingIOError if
         nothing is there, OSError (ssl.SSLError) if the connection or the handshake failed.

@@ -1,0 +1,202 @@
+"""The certificate of a listener with TLS: watches its files, puts a new one in the door, and warns before it expires.
+
+Files are looked at, and read, in another thread. What is in them replaces the whole context of the door: connections
+that are there keep theirs, and new ones show the new certificate, and are checked by the new trust. A file that can't
+be used changes nothing; it is looked at once more before that is logged, because a certificate and its key may be
+replaced one after the other. `..data`, the link by which Kubernetes replaces all files of a secret, is followed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.listener_security import find_listener_security
+from core.broker.requests.runtime import Runtime
+from core.broker.serving.door import Door
+from core.broker.serving.listener_endpoints import Listener
+from core.common.errors import UsageError
+from core.common.printable import printable
+from core.files.tls_context import ServerContext, files_of, load_server_context
+from core.security.certificate_fields import CertificateFields
+from core.security.server_security import ServerTls
+
+_log = logging.getLogger("plog.server")
+
+_WARN_AHEAD = timedelta(days=30)
+"""Or a third of its life, if that is shorter: who has certificates of a week renews them in time."""
+_WARN_AGAIN = timedelta(days=1)
+
+_FileState = tuple[int, int, int, int, int] | None
+
+
+class _Source(NamedTuple):
+    """What a context is made of: settings, and files as they are on the disk."""
+
+    tls: ServerTls
+    files: tuple[_FileState, ...]
+
+
+class _Look(NamedTuple):
+    """What was found: a context, or why there is none."""
+
+    source: _Source
+    found: ServerContext | UsageError
+
+
+class ListenerCertificate:
+    """Owned by the broker's task, which calls `step` every second."""
+
+    def __init__(
+        self, listener: Listener, door: Door, find_config: Callable[[], BrokerConfig], runtime: Runtime
+    ) -> None:
+        """Loads the stores of `door.security`. Raises UsageError if they can't be used."""
+        assert door.security.tls is not None
+        self._listener = listener
+        self._door = door
+        self._find_config = find_config
+        self._runtime = runtime
+        source = _source(door.security.tls)
+        self._used = source
+        self._refused: _Source | None = None
+        self._doubted: _Source | None = None
+        self._is_looking = False
+        self._warned_at: datetime | None = None
+        loaded = load_server_context(source.tls)
+        self._chain = loaded.chain
+        door.context = loaded.context
+
+    @property
+    def own(self) -> CertificateFields:
+        """The certificate that new connections are shown."""
+        return self._chain[0]
+
+    @property
+    def first_end(self) -> datetime:
+        """When the first of it and its CAs' certificates expires, as far as the listener shows these."""
+        return min(each.end for each in self._chain)
+
+    def step(self) -> None:
+        """Begins to look whether the files or the settings have changed, and warns of a certificate that expires."""
+        self._maybe_warn()
+        if self._is_looking:
+            return
+        try:
+            wanted = self._wanted(self._find_config())
+        except UsageError as error:
+            self._refuse(_Source(self._used.tls, ()), error)
+            return
+        known = (self._used, self._refused)
+        looks: list[_Look] = []
+        self._is_looking = True
+        self._runtime.run_in_background(lambda: looks.extend(_look(wanted, known)), lambda: self._take(looks))
+
+    def ensure_usable(self, config: BrokerConfig) -> None:
+        """Raises UsageError if the listener can't be served with this configuration in place of the present one."""
+        wanted = self._wanted(config)
+        self._ensure_alike(wanted, load_server_context(wanted))
+
+    def _wanted(self, config: BrokerConfig) -> ServerTls:
+        wanted = find_listener_security(config, self._listener).tls
+        assert wanted is not None, "a listener's protocol does not change"
+        return wanted
+
+    def _take(self, looks: list[_Look]) -> None:
+        self._is_looking = False
+        for source, found in looks:
+            try:
+                if isinstance(found, UsageError):
+                    raise found
+                self._ensure_alike(source.tls, found)
+            except UsageError as error:
+                self._refuse(source, error)
+            else:
+                self._use(source, found)
+
+    def _ensure_alike(self, wanted: ServerTls, found: ServerContext) -> None:
+        """Raises UsageError for a certificate with another name, or for fewer hosts, unless that is allowed."""
+        own, new = self.own, found.chain[0]
+        if new.subject != own.subject and not wanted.allows_dn_changes:
+            raise UsageError(
+                f"the new certificate is of {printable(new.subject, '')}, and the present one of "
+                f"{printable(own.subject, '')}",
+                hint="ssl.allow.dn.changes=true allows that",
+            )
+        if not new.names >= own.names and not wanted.allows_san_changes:
+            raise UsageError(
+                f"the new certificate lacks {len(own.names - new.names)} of the hosts of the present one",
+                hint="ssl.allow.san.changes=true allows that",
+            )
+
+    def _refuse(self, source: _Source, error: UsageError) -> None:
+        if source != self._doubted:
+            self._doubted = source
+            return
+        if source != self._refused:
+            self._refused = source
+            hint = f"; {error.hint}" if error.hint else ""
+            _log.error("listener %s keeps its certificate: %s%s", self._listener.name, error.message, hint)
+
+    def _use(self, source: _Source, found: ServerContext) -> None:
+        if found.chain != self._chain:
+            self._warned_at = None
+            own = found.chain[0]
+            _log.info(
+                "listener %s shows another certificate from now on: %s, serial %x, which expires at %s",
+                self._listener.name,
+                printable(own.subject, ""),
+                own.serial,
+                _text(own.end),
+            )
+        self._used, self._chain = source, found.chain
+        self._refused = self._doubted = None
+        self._door.context = found.context
+
+    def _maybe_warn(self) -> None:
+        now = datetime.fromtimestamp(self._runtime.clock.now_ms() / 1000, UTC)
+        if self._warned_at is not None and now - self._warned_at < _WARN_AGAIN:
+            return
+        soonest = min(self._chain, key=lambda each: each.end)
+        if soonest.end - now > min(_WARN_AHEAD, (soonest.end - soonest.start) / 3):
+            return
+        self._warned_at = now
+        whose = "certificate" if soonest is self._chain[0] else "certificate's CA"
+        name, subject, end = self._listener.name, printable(soonest.subject, ""), _text(soonest.end)
+        if soonest.end <= now:
+            _log.error("the %s of listener %s has expired at %s: clients refuse %s", whose, name, end, subject)
+        else:
+            days = (soonest.end - now).days
+            _log.warning("the %s of listener %s expires in %d days, at %s: %s", whose, name, days, end, subject)
+
+
+def _text(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"
+
+
+def _source(tls: ServerTls) -> _Source:
+    return _Source(tls, tuple(map(_state, files_of(tls.tls))))
+
+
+def _state(name: str) -> _FileState:
+    try:
+        found = os.stat(name)  # noqa: PTH116 - a link is followed
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _look(wanted: ServerTls, known: tuple[_Source | None, ...]) -> list[_Look]:
+    """Returns what is there now; nothing if it is known. Files that change meanwhile are looked at again."""
+    source = _source(wanted)
+    if source in known:
+        return []
+    try:
+        return [_Look(source, load_server_context(wanted))]
+    except UsageError as error:
+        return [_Look(source, error)]
+    except Exception as error:  # noqa: BLE001 - the door of the background thread: the next look must come
+        return [_Look(source, UsageError(f"its files can't be read: {type(error).__name__}"))]

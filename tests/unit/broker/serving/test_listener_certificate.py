@@ -1,0 +1,322 @@
+"""The certificate of a listener, replaced on the disk and by a change of settings, and warned of before it expires."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.listener_security import find_listener_security
+from core.broker.requests.runtime import ImmediateRuntime
+from core.broker.serving.door import Door
+from core.broker.serving.listener_certificate import ListenerCertificate
+from core.broker.serving.listener_endpoints import Listener
+from core.common.error_code import ErrorCode
+from core.common.errors import UsageError
+from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from core.security import certificates
+from core.security.certificates import Validity
+from tests.support.broker import SteeredNode, ask
+from tests.support.certificates import Certificate, make_ca, sign
+from tests.support.manual_clock import ManualClock
+from tests.support.requests import changes_of
+
+LISTENER = Listener("INSIDE", "SSL", "127.0.0.1:0")
+PREFIX = "listener.name.inside."
+DAY_MS = 86_400_000
+CA = make_ca()
+
+
+def shown(door: Door) -> bytes | None:
+    """The certificate that a new connection is shown."""
+    assert door.context is not None
+    a, b = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    ends = trusting.wrap_bio(a, b), door.context.wrap_bio(b, a, server_side=True)
+    for _ in range(3):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return ends[0].getpeercert(binary_form=True)
+
+
+def der(certificate: Certificate) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(certificate.pem)
+
+
+class Watched:
+    """A listener whose certificate and key are two files, `tls.crt` and `tls.key` as Kubernetes calls them."""
+
+    def __init__(self, folder: Path, first: Certificate, **settings: str) -> None:
+        self.folder = folder
+        self.write(first)
+        self.settings = {
+            "ssl.certificate.location": str(folder / "tls.crt"),
+            "ssl.key.location": str(folder / "tls.key"),
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        self.runtime = ImmediateRuntime()
+        self.clock = self.runtime.clock = ManualClock(int(time.time() * 1000))
+        self.door = Door("INSIDE", find_listener_security(self.config(), LISTENER))
+        self.certificate = ListenerCertificate(LISTENER, self.door, self.config, self.runtime)
+
+    def config(self) -> BrokerConfig:
+        return BrokerConfig.parse({PREFIX + name: value for name, value in self.settings.items()})
+
+    def write(self, certificate: Certificate, *names: str) -> None:
+        texts = {"tls.crt": certificate.pem + CA.pem, "tls.key": certificate.key_pem()}
+        for name in names or texts:
+            (self.folder / name).write_text(texts[name])
+
+    def step(self) -> None:
+        self.certificate.step()
+
+
+@pytest.fixture
+def errors(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.INFO, "plog.server")
+    return lambda: [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_new_connections_have_a_new_certificate_within_a_round(
+    tmp_path: Path, errors: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = sign(CA), sign(CA)
+    watched = Watched(tmp_path, first)
+    before = watched.door.context
+    watched.step()
+    assert watched.door.context is before, "nothing has changed"
+    watched.write(second)
+    assert shown(watched.door) == der(first)
+    watched.step()
+    assert shown(watched.door) == der(second)
+    assert watched.door.context is not before
+    serial = f"{second.certificate.serial_number:x}"
+    assert f"listener INSIDE shows another certificate from now on: CN=server, serial {serial}, which" in caplog.text
+    assert errors() == []
+
+
+def test_a_broken_file_is_logged_once_and_the_old_certificate_kept(
+    tmp_path: Path, errors: Callable[[], list[str]]
+) -> None:
+    first, second = sign(CA), sign(CA)
+    watched = Watched(tmp_path, first)
+    (tmp_path / "tls.crt").write_text(second.pem[:300])
+    for _ in range(5):
+        watched.step()
+    [message] = errors()
+    assert message.startswith("listener INSIDE keeps its certificate: ssl.keystore.certificate.chain: ")
+    assert f"{tmp_path}/tls.key holds no certificate" in message
+    (tmp_path / "tls.crt").unlink()
+    for _ in range(5):
+        watched.step()
+    [_, message] = errors()
+    assert message.endswith(
+        f"ssl.keystore.certificate.chain: could not read {tmp_path}/tls.crt: no such file or directory"
+    )
+    assert shown(watched.door) == der(first)
+    watched.write(second)
+    watched.step()
+    assert shown(watched.door) == der(second)
+    assert len(errors()) == 2
+
+
+def test_files_replaced_one_after_the_other_are_no_error(tmp_path: Path, errors: Callable[[], list[str]]) -> None:
+    first, second = sign(CA), sign(CA)
+    watched = Watched(tmp_path, first)
+    watched.write(second, "tls.crt")
+    watched.step()
+    assert shown(watched.door) == der(first)
+    watched.write(second, "tls.key")
+    watched.step()
+    assert shown(watched.door) == der(second)
+    assert errors() == []
+
+
+def test_the_link_by_which_kubernetes_replaces_a_secret(tmp_path: Path, errors: Callable[[], list[str]]) -> None:
+    """`tls.crt` is a link to `..data/tls.crt`, and `..data` one to a folder, which a rename replaces."""
+    first, second = sign(CA), sign(CA)
+    (tmp_path / "..2026_1").mkdir()
+    (tmp_path / "..data").symlink_to("..2026_1")
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    watched = Watched(tmp_path, first)
+    (tmp_path / "..2026_2").mkdir()
+    for name, text in (("tls.crt", second.pem), ("tls.key", second.key_pem())):
+        (tmp_path / "..2026_2" / name).write_text(text)
+    watched.step()
+    assert shown(watched.door) == der(first)
+    (tmp_path / "..data_tmp").symlink_to("..2026_2")
+    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+    watched.step()
+    assert shown(watched.door) == der(second)
+    assert errors() == []
+
+
+def test_another_name_or_fewer_hosts_need_leave(tmp_path: Path, errors: Callable[[], list[str]]) -> None:
+    first, other, fewer, more = (
+        sign(CA, "server"),
+        sign(CA, "mallory"),
+        sign(CA, "server", names=("localhost",)),
+        sign(CA, "server", names=("localhost", "127.0.0.1", "kafka.example.com")),
+    )
+    watched = Watched(tmp_path, first)
+    watched.write(more)
+    watched.step()
+    assert shown(watched.door) == der(more)
+    for one, why in (
+        (other, "the new certificate is of CN=mallory, and the present one of CN=server; ssl.allow.dn.changes=true"),
+        (fewer, "the new certificate lacks 2 of the hosts of the present one; ssl.allow.san.changes=true"),
+    ):
+        watched.write(one)
+        watched.step()
+        watched.step()
+        assert shown(watched.door) == der(more)
+        assert errors()[-1] == f"listener INSIDE keeps its certificate: {why} allows that"
+    watched.settings["ssl.allow.san.changes"] = "true"
+    watched.step()
+    assert shown(watched.door) == der(fewer)
+    watched.settings["ssl.allow.dn.changes"] = "true"
+    watched.write(other)
+    watched.step()
+    assert shown(watched.door) == der(other)
+
+
+def test_a_new_trust_store_counts_for_new_connections(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text(CA.pem)
+    watched = Watched(tmp_path, sign(CA), ssl_truststore_location=str(tmp_path / "ca.pem"), ssl_client_auth="required")
+    before = watched.door.context
+    assert before is not None
+    (tmp_path / "ca.pem").write_text(make_ca("another CA").pem)
+    watched.step()
+    assert watched.door.context is not None
+    names = [watched.door.context.get_ca_certs()[0]["subject"], before.get_ca_certs()[0]["subject"]]
+    assert [dict(part for (part,) in name)["commonName"] for name in names] == ["another CA", "plog test CA"]
+
+
+def test_files_are_read_in_another_thread_one_look_at_a_time(tmp_path: Path) -> None:
+    first, second = sign(CA), sign(CA)
+    watched = Watched(tmp_path, first)
+    waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    watched.runtime.run_in_background = lambda work, then=None: waiting.append((work, then))
+    watched.write(second)
+    for _ in range(3):
+        watched.step()
+    [(work, then)] = waiting
+    work()
+    assert shown(watched.door) == der(first)
+    then()
+    assert shown(watched.door) == der(second)
+
+
+def test_an_unforeseen_error_does_not_end_the_watch(
+    tmp_path: Path, errors: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path, sign(CA))
+    second = sign(CA)
+    with monkeypatch.context() as patch:
+        patch.setattr("core.broker.serving.listener_certificate.load_server_context", lambda _: 1 / 0)
+        watched.write(second)
+        watched.step()
+        watched.step()
+    assert errors() == ["listener INSIDE keeps its certificate: its files can't be read: ZeroDivisionError"]
+    watched.write(second)
+    watched.step()
+    assert shown(watched.door) == der(second)
+
+
+@pytest.mark.parametrize(
+    ("life_days", "warned_days", "quiet_days", "whose"),
+    [(365, 29, 31, "certificate's CA"), (9, 2, 4, "certificate")],
+)
+def test_a_certificate_is_warned_of_once_a_day_and_an_expired_one_is_an_error(
+    tmp_path: Path,
+    errors: Callable[[], list[str]],
+    caplog: pytest.LogCaptureFixture,
+    life_days: int,
+    warned_days: int,
+    quiet_days: int,
+    whose: str,
+) -> None:
+    """A third of its life before it ends, at most 30 days; of the chain it is the first to end that counts."""
+    now = datetime.now(UTC)
+    ca = Certificate.of(certificates.make_ca("a CA", Validity.of_days(now, -1, 364)))
+    watched = Watched(tmp_path, sign(ca, days=(-1, 400 if life_days == 365 else 8)))
+    (tmp_path / "tls.crt").write_text((tmp_path / "tls.crt").read_text().replace(CA.pem, ca.pem))
+    watched.step()
+    assert watched.certificate.first_end == now.replace(microsecond=0) + timedelta(days=life_days - 1)
+    watched.clock.advance((life_days - 1 - quiet_days) * DAY_MS)
+    watched.step()
+    assert errors() == []
+    watched.clock.advance((quiet_days - warned_days - 0.5) * DAY_MS)
+    for _ in range(25):
+        watched.step()
+        watched.clock.advance(DAY_MS / 24)
+    assert [message.partition(", at ")[0] for message in errors()] == [
+        f"the {whose} of listener INSIDE expires in {warned_days - back} days" for back in (0, 1)
+    ]
+    watched.clock.advance((warned_days + 1) * DAY_MS)
+    watched.step()
+    assert caplog.records[-1].levelno == logging.ERROR
+    assert errors()[-1].startswith(f"the {whose} of listener INSIDE has expired at ")
+
+
+def test_a_listener_without_a_usable_store_is_not_served(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"the key in .* does not belong to its certificate"):
+        Watched(tmp_path, Certificate(sign(CA).certificate, sign(CA).key, CA))
+
+
+# --- by a change of settings
+
+
+def test_a_change_of_settings_is_checked_and_obeyed(tmp_path: Path) -> None:
+    first, second, other = sign(CA), sign(CA), sign(CA, "mallory")
+    (tmp_path / "first.p12").write_bytes(first.pkcs12("changeit"))
+    (tmp_path / "second.p12").write_bytes(second.pkcs12("changeit"))
+    (tmp_path / "other.p12").write_bytes(other.pkcs12("changeit"))
+    static = {
+        f"{PREFIX}ssl.keystore.location": str(tmp_path / "first.p12"),
+        f"{PREFIX}ssl.keystore.password": "changeit",
+    }
+    broker = SteeredNode(tmp_path / "data", BrokerConfig.parse(static), clock=ManualClock(int(time.time() * 1000)))
+    configs = broker.services.configs
+    door = Door("INSIDE", find_listener_security(configs.broker, LISTENER))
+    certificate = ListenerCertificate(LISTENER, door, lambda: configs.broker, broker.runtime)
+    configs.checks.append(certificate.ensure_usable)
+    me = str(broker.services.node.node_id)
+
+    def alter(**settings: str) -> tuple[int, str]:
+        changes = ((PREFIX + name.replace("_", "."), 0, value) for name, value in settings.items())
+        (result,) = ask(broker, INCREMENTAL_ALTER_CONFIGS, changes_of(4, me, *changes)).responses
+        certificate.step()
+        return result.error_code, result.error_message or ""
+
+    assert alter(ssl_keystore_location=str(tmp_path / "second.p12")) == (0, "")
+    assert shown(door) == der(second)
+    for settings, why in (
+        ({"ssl_keystore_password": "nope"}, f"{tmp_path}/second.p12 can't be read as PKCS12: the password is wrong"),
+        ({"ssl_keystore_location": str(tmp_path / "other.p12")}, "the new certificate is of CN=mallory"),
+        ({"ssl_keystore_location": "/no/such"}, "could not read /no/such: no such file or directory"),
+    ):
+        code, message = alter(**settings)
+        assert code == ErrorCode.INVALID_REQUEST
+        assert why in message
+        assert "nope" not in message
+        assert shown(door) == der(second)
+    (tmp_path / "second.p12").write_bytes(first.pkcs12("changeit"))
+    assert alter(ssl_keystore_location=str(tmp_path / "second.p12")) == (0, ""), "the same file, which has changed"
+    assert shown(door) == der(first)
+    (tmp_path / "second.p12").write_bytes(b"0 broken")
+    code, message = alter(ssl_keystore_location=str(tmp_path / "second.p12"))
+    assert (code, "the password is wrong, or it is damaged" in message) == (ErrorCode.INVALID_REQUEST, True)
+    assert shown(door) == der(first)
+    broker.close()
