@@ -110,6 +110,19 @@ def connection_metrics(server: SocketServer) -> Iterator[Metric]:
         (),
         [((), server.accepted_connections)],
     )
+    certificates, prefix = server.certificates.items(), "plog_listener_certificate"
+    yield gauges(
+        f"{prefix}_expiry_timestamp_seconds",
+        "When the certificate of a listener with TLS expires, in seconds since 1970.",
+        ("listener",),
+        [((name,), one.own.end.timestamp()) for name, one in certificates],
+    )
+    yield gauges(
+        f"{prefix}_chain_expiry_timestamp_seconds",
+        "When the first of it and its CAs' certificates expires, as far as the listener shows these.",
+        ("listener",),
+        [((name,), one.first_end.timestamp()) for name, one in certificates],
+    )
 
 
 def _topic_metrics(services: Services) -> Iterator[Metric]:
