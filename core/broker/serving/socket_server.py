@@ -144,7 +144,7 @@ class SocketServer:
         if door.security.tls is None:
             return
         try:
-            certificate = ListenerCertificate(listener, door, lambda: configs.broker, self._runtime)
+            certificate = ListenerCertificate(listener, door, lambda: configs.broker, self._node.services.runtime)
         except UsageError as error:
             raise UsageError(f"listener {name}: {error.message}", hint=error.hint) from None
         self.certificates[name] = certificate
@@ -250,7 +250,9 @@ class SocketServer:
         """Returns whom the client's certificate names, if that counts at the listener. Raises AuthenticationError."""
         certificate = tls.certificate
         if tls.is_resumed:
-            door.ensure_current(certificate, datetime.fromtimestamp(self._runtime.clock.now_ms() / 1000, UTC))
+            door.ensure_current(
+                certificate, datetime.fromtimestamp(self._node.services.runtime.clock.now_ms() / 1000, UTC)
+            )
         return ANONYMOUS if door.security.sasl is not None else door.find_principal(certificate)
 
     def _admit(self, bound: BoundListener, connection: Connection, principal: Principal, handler: FrameHandler) -> None:
