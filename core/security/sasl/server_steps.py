@@ -163,9 +163,10 @@ class ScramServer:
         kept = self._find_credential(name, "tokenauth=true" in found[6].split(","))
         credential = kept or made_up
         nonce = found[5] + self._nonce
+        nonces = nonce, found[5] + nonce
         server_first = f"r={nonce},s={_encoded(credential.salt)},i={credential.iterations}"
         self._begun = _Begun(
-            name, credential, nonce, found[1].encode(), f"{found[3]},{server_first}", is_known=kept is not None
+            name, credential, nonces, found[1].encode(), f"{found[3]},{server_first}", is_known=kept is not None
         )
         return Continue(server_first.encode())
 
@@ -182,7 +183,7 @@ class ScramServer:
 
     def _end(self, client_final: str, begun: _Begun) -> Done | Failed:
         found = _CLIENT_FINAL.fullmatch(client_final)
-        if found is None or found[3] != begun.nonce or _decoded(found[2]) != begun.binding:
+        if found is None or found[3] not in begun.nonces or _decoded(found[2]) != begun.binding:
             return self._failed
         proof = _decoded(found[4]) or b""
         message = f"{begun.messages},{found[1]}".encode()
@@ -199,11 +200,14 @@ class ScramServer:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """`binding` is how the client began, `messages` the first two without that."""
+    """`binding` is how the client began, `messages` the first two without that. `nonces` may come back: the right one,
+    and with the client's own before it once more, as librdkafka before 2.6.1 has it. Kafka 4 refuses that; a replay
+    needs a nonce that this login did not give.
+    """
 
     name: str
     credential: ScramCredential
-    nonce: str
+    nonces: tuple[str, str]
     binding: bytes
     messages: str
     is_known: bool

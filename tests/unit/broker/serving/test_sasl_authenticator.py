@@ -4,9 +4,12 @@ coded by Kafka's own message definitions.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -423,6 +426,112 @@ def test_a_name_that_nobody_has_keeps_its_salt(listener: Listener) -> None:
     assert scram_client(listener, "ghost")[0] == salt
     assert scram_client(listener, "spectre")[0] != salt
     assert scram_client(listener, "ghost", "SCRAM-SHA-512")[0] != salt
+
+
+# --- what strangers met
+
+
+def proof_of(name: str, password: str, first: str, nonce: str, iterations: int = 4096) -> bytes:
+    """The last message of a client whose nonce is `abc`, with any nonce in it (RFC 5802)."""
+    salt = base64.b64decode(first.split(",")[1][2:])
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    without_proof = f"c=biws,r={nonce}"
+    message = f"n={name},r=abc,{first},{without_proof}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+def scram_answer(listener: Listener, password: str, change: Callable[[str], str], name: str = "sam") -> int:
+    """The error code for a proof with what `change` makes of the broker's nonce."""
+    client = Client(listener)
+    client.shake("SCRAM-SHA-256")
+    first = bytes.fromhex(client.authenticate(f"n,,n={name},r=abc".encode())["AuthBytes"]).decode()
+    nonce = first.split(",")[0][2:]
+    code: int = client.authenticate(proof_of(name, password, first, change(nonce)))["ErrorCode"]
+    return code
+
+
+@for_each(
+    "change, code",
+    [
+        (lambda nonce: nonce, 0),
+        (lambda nonce: "abc" + nonce, 0),  # librdkafka before 2.6.1 (its pull request 4895)
+        (lambda _: "abc", 58),  # Redpanda's issue 3015: a client that only repeats its own
+        (lambda _: "foo", 58),  # CVE-2024-56128
+        (lambda nonce: "xyz" + nonce, 58),
+        (lambda nonce: "abcabc" + nonce, 58),
+        (lambda nonce: nonce + "x", 58),
+        (lambda nonce: nonce[3:], 58),
+        (lambda _: "MDEyMzQ1Njc4OWFiY2RlZg==", 58),  # kafka_protocol's pull request 112: the salt
+    ],
+)
+def test_the_nonce_must_come_back(change: Callable[[str], str], code: int, listener: Listener) -> None:
+    set_users(listener.broker, upsertion("sam", "pw1"))
+    assert scram_answer(listener, "pw1", change) == code
+
+
+def test_a_password_is_taken_as_it_is_and_a_name_is_escaped(listener: Listener) -> None:
+    """kafkajs's issue 506 escaped passwords; kafka-python-ng's pull request 196 is about names."""
+    set_users(listener.broker, upsertion("a=b", "x,y=z=2C"))
+    assert scram_answer(listener, "x,y=z=2C", str, "a=3Db") == 0
+    client = Client(listener)
+    client.shake("SCRAM-SHA-256")
+    assert client.authenticate(b"n,,n=a=b,r=abc")["ErrorCode"] == 58
+
+
+def test_bare_messages_of_scram(listener: Listener) -> None:
+    """Shotover's issue 1574 and KoP's 667: kafka-python 2.0 sends tokens without requests around them."""
+    set_users(listener.broker, upsertion("sam", "pw1"))
+    client = Client(listener)
+    assert client.shake("SCRAM-SHA-256", version=0)["ErrorCode"] == 0
+    first = client.send(b"n,,n=sam,r=abc")[4:].decode()
+    last = client.send(proof_of("sam", "pw1", first, first.split(",")[0][2:]))
+    assert int.from_bytes(last[:4]) == len(last) - 4
+    assert last[4:6] == b"v="
+    assert client.session.principal == Principal("User", "sam")
+
+
+def test_an_old_version_of_authenticate_tells_no_lifetime_and_has_one(limited: Listener) -> None:
+    """KAFKA-9241, and librdkafka's issue 3293."""
+    client = Client(limited)
+    client.shake()
+    assert "SessionLifetimeMs" not in client.authenticate(version=0)
+    limited.clock.advance(LIFETIME_MS + 1)
+    assert client.ask("Metadata", 13, Topics=[]) == CLOSED
+    later = Client(limited)
+    later.shake()
+    assert later.authenticate(version=1)["SessionLifetimeMs"] == LIFETIME_MS
+
+
+def test_a_client_may_authenticate_as_often_as_its_session_ends(limited: Listener) -> None:
+    """Tansu's pull request 665: the second handshake of a connection was refused as an unknown mechanism."""
+    client = Client(limited).log_in()
+    for _ in range(5):
+        limited.clock.advance(LIFETIME_MS - 100)
+        client.log_in()
+        assert client.ask("Metadata", 13, Topics=[])["ErrorCode"] == 0
+    assert limited.logins.successes_again == 5
+
+
+def test_a_client_whose_first_question_is_too_new_asks_again(listener: Listener) -> None:
+    """Java's clients ask with their newest ApiVersions, and go down by the answer (KIP-511)."""
+    client = Client(listener)
+    answer = client.send(raw_request(18, 9, b"\0"))
+    assert int.from_bytes(answer[8:10]) == 35
+    keys = client.ask("ApiVersions", 3, ClientSoftwareName="lab", ClientSoftwareVersion="1")["ApiKeys"]
+    known = {one["ApiKey"]: (one["MinVersion"], one["MaxVersion"]) for one in keys}
+    assert (known[17], known[36]) == ((0, 1), (0, 2))  # KAFKA-9577: clients take the largest version of 17 blindly
+    client.log_in()
+
+
+def test_a_client_that_asks_for_no_versions_first(listener: Listener) -> None:
+    """Platformatic's issue 350: each version of SaslAuthenticate is taken."""
+    for version in range(3):
+        client = Client(listener)
+        client.shake()
+        assert client.authenticate(version=version)["ErrorCode"] == 0
 
 
 # --- secrets
