@@ -480,7 +480,8 @@ class BrokerServer:
         open_ones = [at for name, at in self.services.node.endpoints.items() if config.protocol_of(name) == PLAINTEXT]
         endpoint = open_ones[0] if open_ones else endpoint  # for a command that finds no socket in the directory
         reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
-        self._lock.announce(str(reachable))
+        protocol = PLAINTEXT if open_ones else config.protocol_of(config.main_listener)
+        self._lock.announce(str(reachable) if protocol == PLAINTEXT else f"{protocol}://{reachable}")
         self._recovered_flush.begin(self.services.log_manager.logs.values())
         self._deletion.delete_leftovers()
         self.services.late_checks.begin()

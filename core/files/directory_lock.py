@@ -2,7 +2,7 @@
 
 The lock is POSIX's (`fcntl.lockf`), as Java takes it, so that plog and Kafka shut each other out; a crash releases it.
 The file holds a line of JSON that names the owner: `{"pid": 4711, "address": "127.0.0.1:9092"}`, the address empty for
-an owner that listens nowhere. Kafka leaves the file empty.
+an owner that listens nowhere, and SSL://127.0.0.1:9092 for one that speaks TLS. Kafka leaves the file empty.
 
 POSIX drops a process's lock when it closes *any* descriptor of the file: within a process it is opened once.
 

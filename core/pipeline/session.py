@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import DamagedAnswerError, DirectoryLockedError
-from core.files.directory_lock import find_lock_holder
+from core.files.directory_lock import LockHolder, find_lock_holder
 from core.pipeline.frontend import SILENT, Frontend
 
 if TYPE_CHECKING:
@@ -78,10 +78,7 @@ class Session:
     """How long to wait for a directory that is in use."""
 
     def find_server(self) -> FoundServer | None:
-        """Returns the named server, or else the one that owns the directory, or None. It is on this machine: it
-        has a socket in the directory, or else speaks plaintext. The settings are those of the other brokers of its
-        cluster, if it has any.
-        """
+        """Returns the named server, or else the one that owns the directory, or None."""
         named = self.find_named_server()
         if named is not None:
             settings = self.find_settings()
@@ -89,14 +86,18 @@ class Session:
             addresses = parse_bootstrap(named, security.protocol if security else "PLAINTEXT")
             return FoundServer(addresses, security, self.find_routes(addresses))
         holder = find_lock_holder(self.directory)
-        if holder is None or not holder.address:
-            return None
+        return None if holder is None or not holder.address else self.find_owner(holder, self.directory)
+
+    def find_owner(self, holder: LockHolder, directory: Path) -> FoundServer:
+        """Returns the server that owns a directory. It is on this machine: it has a socket in the directory, or else
+        speaks plaintext. The settings are those of the other brokers of its cluster, if it has any.
+        """
         from core.files.meta_properties import is_of_cluster
 
         addresses = parse_bootstrap(holder.address)
-        settings = self.find_settings() if is_of_cluster(self.directory) else None
+        settings = self.find_settings() if is_of_cluster(directory) else None
         security = settings.security if settings is not None else None
-        return FoundServer(addresses, security, self.find_routes(addresses), self.directory)
+        return FoundServer(addresses, security, self.find_routes(addresses), directory)
 
     @contextmanager
     def open_client(

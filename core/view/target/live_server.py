@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from core.client.net.kafka_client import KafkaClient
-from core.common.endpoint import parse_bootstrap
 from core.common.errors import ConnectionFailedError, PlogError
 from core.files.directory_lock import LockHolder, find_lock_holder
 from core.pipeline.session import FoundServer
@@ -61,8 +60,7 @@ class LiveServer:
         if self._holder is None or not self._holder.address:
             return None
         try:
-            addresses = parse_bootstrap(self._holder.address)
-            return FoundServer(addresses, None, self._session.find_routes(addresses))
+            return self._session.find_owner(self._holder, self._root)
         except PlogError:
             return None
 
