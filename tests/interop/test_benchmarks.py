@@ -1,8 +1,8 @@
 """Every script of benchmarks/ runs to its end with tiny sizes, so that the figures of RESULTS.md can be measured again.
 
 The figures of these runs mean nothing: JVMs run without their second compiler, and the machine's memory is not filled.
-Of those that start JVMs the longer tier runs one for servers and one for clients; `scripts/torture --benchmarks` runs
-all.
+Of those that start JVMs the longer tier runs one for servers and one for clients, and of `scale` some rows;
+`scripts/torture --benchmarks` runs all.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Benchmark(NamedTuple):
-    """The options of a run of a few seconds, and the marks of its test."""
+    """The options of a run of a few seconds, and the marks of its test. `rows`: of many, those that the longer tier
+    measures.
+    """
 
     options: str
     marks: tuple[pytest.MarkDecorator, ...] = ()
+    rows: str = ""
 
 
 KAFKA = (requires_kafka, pytest.mark.java)
@@ -74,7 +77,8 @@ BENCHMARKS = {
     "scale": Benchmark(
         "--rounds 1 --commits 2000 --commits-at-once 100 --partitions 20 --topics 20 --segments 50 --keys 20000 "
         "--producers 100 --rolls 1 --megabytes 2 --start-partitions 2 --start-segments 10 --seconds 0.3 --readers 1 "
-        "--tail-readers 5 --tail-records 20 --large-batches 2 --no-full-memory"
+        "--tail-readers 5 --tail-records 20 --large-batches 2 --no-full-memory",
+        rows="sizes start plan tail",
     ),
     "secured_client": Benchmark("--rounds 1 --warm-up 0 --records 1000", KAFKA),
     "shell": Benchmark("--rounds 1 --lines 1000", (requires_kcat,)),
@@ -91,7 +95,7 @@ BENCHMARKS = {
         "--seconds 0.2"
     ),
 }
-WITH_JVMS = {name for name, one in BENCHMARKS.items() if pytest.mark.java in one.marks} - {"broker", "compaction"}
+WITH_JVMS = {name for name, one in BENCHMARKS.items() if pytest.mark.java in one.marks} - {"groups", "compaction"}
 STARTED_BY_OTHERS = {"bystander", "floor", "slow_disk"}
 """`scale`, `broker` and `durability` start them."""
 
@@ -101,7 +105,8 @@ def test_a_benchmark_runs_with_tiny_sizes(tmp_path: Path, name: str) -> None:
     if name in WITH_JVMS and not os.environ.get("PLOG_ALL_BENCHMARKS"):
         pytest.skip("scripts/torture --benchmarks runs it")
     environment = {**os.environ, "TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-    command = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(BENCHMARKS[name].options)]
+    rows = "" if os.environ.get("PLOG_ALL_BENCHMARKS") else BENCHMARKS[name].rows
+    command = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(f"{rows} {BENCHMARKS[name].options}")]
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:

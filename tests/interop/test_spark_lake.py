@@ -136,7 +136,7 @@ def test_file_systems_that_spark_lacks(spark: SparkSession) -> None:
 def test_killed_in_the_middle_it_goes_on_with_what_is_open(data_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     replay = command(data_dir, f"json:{out}", "--partition-by", "key", "--columns", "partition,offset,key,value",
-                     range_size="500")  # fmt: skip
+                     range_size="1200")  # fmt: skip
     process = subprocess.Popen([PLOG, *replay], stderr=subprocess.DEVNULL, start_new_session=True)
     wait_until(lambda: list(out.glob("_plog/writing-*/00001")) or process.poll() is not None, "the second round")
     assert process.poll() is None
