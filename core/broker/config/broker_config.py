@@ -7,6 +7,7 @@ used as it is.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,13 +21,16 @@ from core.broker.config.broker_settings import (
     plain_name,
 )
 from core.broker.serving.listener_endpoints import PLAINTEXT, PROTOCOLS, Listener, parse_client_listeners
-from core.common.config_def import Value
+from core.common.config_def import ConfigType, Value
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.files.log_config import SERVER_KEYS, TOPIC_CONFIG
 
 _log = logging.getLogger("plog.config")
+
+_ENCRYPTED = re.compile(r"\bencryptedPassword:")
+"""Of a password that Kafka's broker keeps in ZooKeeper (org.apache.kafka.security.EncryptingPasswordEncoder)."""
 
 EPHEMERAL_SETTINGS: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
@@ -88,7 +92,9 @@ class BrokerConfig(BrokerSettings):
         settings = dict(self.static)
         for name, text in [*defaults.items(), *own.items()]:
             key = find_broker_key(name)
-            if key is not None and key.is_dynamic:
+            if key is not None and key.type is ConfigType.PASSWORD and _ENCRYPTED.search(text):
+                _log.warning("a setting of the broker is left out: %s is encrypted with password.encoder.secret", name)
+            elif key is not None and key.is_dynamic:
                 try:
                     settings[name] = key.parse(text)
                 except KafkaError as error:

@@ -228,6 +228,16 @@ class BrokerSettings:
     ssl_keystore_certificate_chain = Setting[str | None](
         _T.PASSWORD, None, "The broker's certificate itself and those above it, as PEM.", is_dynamic=True
     )
+    ssl_certificate_location = Setting[str | None](
+        _T.STRING,
+        None,
+        "plog's own: a PEM file with the broker's certificate and those above it, in place of ssl.keystore.location; "
+        "its key is in ssl.key.location.",
+        is_dynamic=True,
+    )
+    ssl_key_location = Setting[str | None](
+        _T.STRING, None, "plog's own: a PEM file with the key of ssl.certificate.location.", is_dynamic=True
+    )
     ssl_truststore_type = Setting(
         _T.STRING, "JKS", "The type of ssl.truststore.location: JKS, PKCS12 or PEM.", is_dynamic=True
     )

@@ -29,6 +29,8 @@ class Configs:
         self._logged: set[str] = set()
         self.checks: list[Callable[[BrokerConfig], None]] = []
         """Each raises UsageError if the broker can't run with a configuration that somebody wants to set."""
+        self.on_changed: list[Callable[[BrokerConfig], None]] = []
+        """Each is called with the configuration of the broker when somebody has set another one."""
         self._of_topics: dict[str, LogConfig] = {}
         """A cache since the last change of the metadata: a start needs it for each partition."""
         self.log_kept_only(BROKER_CONFIG, static.static)
@@ -69,6 +71,8 @@ class Configs:
         self._of_topics.clear()
         if delta.changes_brokers_configs():
             self._take_dynamic()
+            for take in self.on_changed:
+                take(self.broker)
 
     def _take_dynamic(self) -> None:
         image = self._controller.image

@@ -68,11 +68,13 @@ def find_peer_security(config: BrokerConfig) -> ClientSecurity:
     )
 
 
-def find_unused_settings(config: BrokerConfig) -> dict[str, str]:
-    """Returns by key why a setting of listeners changes nothing; not if security is ignored."""
+def find_unused_settings(config: BrokerConfig, keys: Iterable[str] | None = None) -> dict[str, str]:
+    """Returns by key why a setting of listeners changes nothing, of these or else of all static ones; not if security
+    is ignored.
+    """
     controllers = {name.strip().upper() for name in config.controller_listener_names or ()}
     unused = {}
-    for key in () if config.ignores_security else config.static:
+    for key in () if config.ignores_security else config.static if keys is None else keys:
         plain = plain_name(key)
         name, _, mechanism = key.removesuffix(plain).removeprefix(LISTENER_PREFIX).strip(".").partition(".")
         if plain.startswith(_OF_LISTENERS) and key not in _OF_PEERS and name.upper() not in controllers:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
-from core.broker.config.broker_settings import BROKER_CONFIG
+from core.broker.config.broker_settings import BROKER_CONFIG, LISTENER_PREFIX, find_broker_key, plain_name
 from core.broker.config.config_sources import (
     DescribedConfig,
     Synonym,
@@ -23,8 +23,10 @@ from core.broker.config.config_sources import (
     describe_broker_configs,
     describe_broker_defaults,
     describe_topic_configs,
+    is_secret_config,
 )
 from core.broker.config.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, broker_key, ensure_valid_group_configs
+from core.broker.config.listener_security import find_unused_settings
 from core.broker.config.security_requirements import find_guards
 from core.broker.requests.services import Services
 from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, kept, value_text
@@ -140,8 +142,9 @@ class _StoredConfigs(ConfigResource):
         return self._stored
 
     def alter(self, changes: Overrides, *, validate_only: bool) -> Pending[KafkaError | None] | None:
-        after = {**self.overrides(), **changes}
-        self._ensure_valid({key: value for key, value in after.items() if value is not None})
+        after = {key: value for key, value in {**self.overrides(), **changes}.items() if value is not None}
+        self._ensure_valid(after)
+        self._ensure_usable(changes, after)
         if validate_only:
             return None
         writing = self._services.configs.set(self.resource_type, self._name, changes)
@@ -163,6 +166,9 @@ class _StoredConfigs(ConfigResource):
     @abstractmethod
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
         """Raises KafkaError for settings that contradict each other, then if the resource does not exist."""
+
+    def _ensure_usable(self, changes: Overrides, after: Mapping[str, str]) -> None:
+        """Raises KafkaError if the valid settings of `after` can't be obeyed."""
 
 
 def _split(text: str | None) -> list[str]:
@@ -202,6 +208,10 @@ class TopicConfigs(_StoredConfigs):
         parse_topic_configs(after, is_kafka_3=self._services.membership is not None)
         if self._name not in self._services.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{self._name}' does not exist.")
+
+
+_STORES = ("ssl.keystore.", "ssl.key.", "ssl.certificate.", "ssl.truststore.")
+"""What the names of settings of certificates and keys begin with."""
 
 
 class BrokerConfigs(_StoredConfigs):
@@ -248,22 +258,23 @@ class BrokerConfigs(_StoredConfigs):
         present = self._stored.get(key)
         return _split(value_text(self._services.config[key]) if present is None else present)
 
-    def alter(self, changes: Overrides, *, validate_only: bool) -> Pending[KafkaError | None] | None:
-        if any("ssl." in key for key in changes):
-            self._ensure_listeners_usable({**self.overrides(), **changes})
-        return super().alter(changes, validate_only=validate_only)
-
-    def _ensure_listeners_usable(self, after: Overrides) -> None:
-        """Raises KafkaError(INVALID_REQUEST) if the certificates or trust stores of listeners could not be used, or may
-        not replace the present ones; also for settings with the values that they have: the files may be others.
+    def _ensure_usable(self, changes: Overrides, after: Mapping[str, str]) -> None:
+        """Raises KafkaError(INVALID_REQUEST) if the settings of listeners, their certificates or trust stores could not
+        be used, or may not replace the present ones; also for settings with the values that they have: the files may be
+        others.
         """
-        config, own = self._services.config, {key: value for key, value in after.items() if value is not None}
-        changed = config.with_dynamic(*((own, config.dynamic) if self._name == "" else (config.dynamic_defaults, own)))
+        of_listeners = [key for key in changes if key.startswith(LISTENER_PREFIX)]
+        if not of_listeners:
+            return
+        config = self._services.config
+        changed = config.with_dynamic(config.dynamic_defaults, after)
         try:
             for ensure_usable in self._services.configs.checks:
                 ensure_usable(changed)
         except UsageError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid dynamic configuration: {error.message}") from None
+        for key, why in find_unused_settings(changed, of_listeners).items():
+            _log.warning("%s changes nothing: %s; it is kept", key, why)
 
     def _ensure_configurable(self) -> None:
         if self._name != "":
@@ -281,15 +292,45 @@ class BrokerConfigs(_StoredConfigs):
             keys = ", ".join(f"{key} ({why})" for key, why in guards.items())
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"plog can't obey {keys}")
         for key, value in changed.items():
-            if key not in BROKER_CONFIG:
+            known = find_broker_key(key)
+            if known is None:
                 _log.warning("%s is not known to plog and changes nothing; it is kept", key)
                 continue
             try:
-                BROKER_CONFIG[key].parse(value)
+                known.parse(value)
             except KafkaError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+        self._ensure_of_one_listener(changed)
         for key in changed.keys() & THREAD_COUNTS:
             self._ensure_near_present_threads(key, changed[key])
+
+    def _ensure_of_one_listener(self, changed: Mapping[str, str]) -> None:
+        """Raises KafkaError(INVALID_REQUEST), in Kafka's words, for settings of all listeners, and for those of one
+        listener among the defaults of all brokers (kafka.server.DynamicBrokerConfig).
+        """
+        of_all = [key for key in changed if key.startswith(("ssl.", "sasl."))]
+        stores = [key for key in of_all if key.startswith(_STORES)]
+        of_one = [key for key in changed if plain_name(key) != key and find_broker_key(key) is not None]
+        if stores:
+            what, keys = (
+                "These security configs can be dynamically updated only per-listener using the listener prefix",
+                stores,
+            )
+        elif self._name == "":
+            what, keys = (
+                "Cannot update these configs at default cluster level, broker id must be specified",
+                of_all + of_one,
+            )
+        else:
+            what, keys = "Configs cannot be updated dynamically for existing listeners, restart broker", of_all
+        if keys:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what}: [{', '.join(keys)}]")
+        passwords = [key for key in of_one if is_secret_config(self.resource_type, key)]
+        if passwords and self._services.membership is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"a member of a cluster keeps no password in ZooKeeper: {', '.join(passwords)}",
+            )
 
     def _ensure_near_present_threads(self, key: str, text: str) -> None:
         """Raises KafkaError(INVALID_REQUEST) if a number of threads would more than double, or fall below half

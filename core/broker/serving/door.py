@@ -21,9 +21,13 @@ class Door:
     def __init__(self, listener: str, security: ListenerSecurity, context: ssl.SSLContext | None = None) -> None:
         """Raises UsageError for invalid `ssl.principal.mapping.rules`."""
         self.listener = listener
-        self.security = security
         self.context = context
+        self.use(security)
+
+    def use(self, security: ListenerSecurity) -> None:
+        """Asks this of clients that connect from now on. Raises UsageError, as the constructor does."""
         self._mapping = PrincipalMapping(DEFAULT if security.tls is None else security.tls.principal_mapping_rules)
+        self.security = security
 
     def ensure_current(self, certificate: bytes | None, now: datetime) -> None:
         """Raises AuthenticationError if the certificate of a session that goes on has expired since it was verified."""

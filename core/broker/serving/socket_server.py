@@ -31,6 +31,7 @@ from core.common.errors import AuthenticationError, UsageError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_limits import LONG_MAX
 from core.security.principal import ANONYMOUS, LOCAL, Principal, parse_principals
+from core.security.server_security import OPEN
 
 _log = logging.getLogger("plog.server")
 
@@ -42,6 +43,21 @@ _KEPT_FOR_OWNER = 8
 """Connections by the socket in the data directory that are open beside as many as `max.connections`: a broker whose
 clients have taken all connections can be administered.
 """
+
+
+def _ensure_obeyable(listener: Listener, config: BrokerConfig) -> None:
+    Door(listener.name, find_listener_security(config, listener))
+
+
+def _maybe_change(door: Door, listener: Listener, config: BrokerConfig) -> None:
+    """Has the door obey new settings of its listener, if they can be obeyed."""
+    try:
+        security = find_listener_security(config, listener)
+        if security != door.security:
+            door.use(security)
+            _log.info("listener %s has other settings from now on", listener.name)
+    except UsageError as error:
+        _log.error("listener %s keeps its settings: %s", listener.name, error.message)
 
 
 def _most_bytes(config: BrokerConfig) -> int:
@@ -141,6 +157,10 @@ class SocketServer:
         """Raises UsageError for invalid settings of the listener, and for stores that can't be used."""
         configs, name = self._node.services.configs, listener.name
         door = self._doors[name] = Door(name, find_listener_security(configs.broker, listener))
+        if door.security == OPEN:
+            return
+        configs.checks.append(partial(_ensure_obeyable, listener))
+        configs.on_changed.append(partial(_maybe_change, door, listener))
         if door.security.tls is None:
             return
         try:
