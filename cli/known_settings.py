@@ -82,8 +82,9 @@ def _names(admin: Admin, type_: ConfigResourceType, name: str) -> set[str]:
 
 def say_unknown(name: str) -> None:
     """Warns of an unknown broker setting, and suggests a similar one."""
-    from core.broker.config.broker_settings import BROKER_CONFIG
+    from core.broker.config.broker_settings import BROKER_CONFIG, plain_name
 
     say(f"warning: {name} is not known to plog and changes nothing")
-    if meant := did_you_mean(name, (key.name for key in BROKER_CONFIG)):
+    prefix = name.removesuffix(plain_name(name))
+    if meant := did_you_mean(name, (prefix + key.name for key in BROKER_CONFIG)):
         say(f"hint: {meant}")

@@ -14,7 +14,7 @@ from cli.data_location import Place, ReadPlace, WritePlace
 from cli.options import parse_settings
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.security_options import read_client_settings
+from cli.security_options import read_client_settings, resolve_passwords
 from cli.terminal import say
 from core.common.command_option import Argument, Option
 from core.common.config_def import ConfigResourceType, ConfigSource
@@ -255,14 +255,15 @@ def alter(
     from cli.known_settings import alter_settings
     from core.client.admin.admin import Admin, AlterOperation, ConfigChange
 
+    values = parse_settings(settings or [])
     changes = [
         ConfigChange(key, operation, value)
         for operation, given in (
-            (AlterOperation.SET, settings),
-            (AlterOperation.APPEND, append),
-            (AlterOperation.SUBTRACT, subtract),
+            (AlterOperation.SET, resolve_passwords("--set", values) if kind is ResourceKind.broker else values),
+            (AlterOperation.APPEND, parse_settings(append or [])),
+            (AlterOperation.SUBTRACT, parse_settings(subtract or [])),
         )
-        for key, value in parse_settings(given or []).items()
+        for key, value in given.items()
     ]
     changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
     if not changes:
@@ -277,8 +278,12 @@ def alter(
 
 
 def _warn_of_unknown(configs: Iterable[ConfigValue], keys: Iterable[str]) -> None:
-    """Warns of keys that the broker does not know: it keeps them, because a plugin may know them."""
-    unknown = {config.name for config in configs if config.is_sensitive and config.is_read_only}
+    """Warns of keys that the broker does not know: it keeps them, because a plugin may know them. Passwords of single
+    listeners look the same.
+    """
+    from core.broker.config.broker_settings import find_broker_key
+
+    unknown = {one.name for one in configs if one.is_sensitive and one.is_read_only and not find_broker_key(one.name)}
     for key in keys:
         if key in unknown:
             say(f"warning: the broker does not know {key}; it is kept, and changes nothing")

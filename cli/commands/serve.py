@@ -243,7 +243,7 @@ def _broker_config(
     properties = dict(EPHEMERAL_SETTINGS) if is_ephemeral else {}
     if config is not None:
         properties |= _with_references(read_properties(config), str(config))
-    properties |= _with_references(parse_settings(settings), "--set")
+    properties |= _with_references(_without_passwords(parse_settings(settings)), "--set")
     if listeners:
         known = properties.get("listener.security.protocol.map", DEFAULT_PROTOCOL_MAP)
         properties |= listener_properties(listeners, known)
@@ -254,6 +254,14 @@ def _broker_config(
         return parsed
     properties["advertised.listeners"] = ",".join(_advertised_listeners(parsed, advertise))
     return replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
+
+
+def _without_passwords(settings: dict[str, str]) -> dict[str, str]:
+    if not any("ssl." in name or "sasl." in name for name in settings):
+        return settings
+    from cli.security_options import resolve_passwords
+
+    return resolve_passwords("--set", settings)
 
 
 def _with_references(properties: dict[str, str], where: str) -> dict[str, str]:

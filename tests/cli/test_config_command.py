@@ -230,3 +230,28 @@ def test_secrets_and_lone_defaults_are_not_compared() -> None:
     assert found.secrets == ["ssl.key.password"]
     found = diff_configs(first, second, with_expected=True)
     assert [one.key for one in found.differences] == ["broker.id", "new.default", "old.setting"]
+
+
+def test_a_password_is_taken_from_elsewhere_and_never_shown(
+    where: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PLOG_TESTS_SECRET", "s3cret")
+    key = "listener.name.tls.ssl.keystore.password"
+    told = call_plog("config", "alter", "broker", "1", "--set", f"{key}=s3cret", *where)
+    assert (told.returncode, b"other users can see a secret on the command line" in told.stderr) == (2, True)
+    assert b"s3cret" not in told.stdout + told.stderr
+    location = f"listener.name.tls.ssl.keystore.location={tmp_path}/k.p12"
+    told = call_plog(
+        *("config", "alter", "broker", "1", "--set", f"{key}=${{env:PLOG_TESTS_SECRET}}", "--set", location), *where
+    )
+    assert told.returncode == 0, told.stderr
+    assert b"the broker does not know" not in told.stderr
+    found = described(where, "broker", "1")
+    assert found[key] == ("(hidden)", "dynamic_broker_config")
+    assert found[location.partition("=")[0]] == (f"{tmp_path}/k.p12", "dynamic_broker_config")
+    if where[0] == "--data-dir":
+        told = call_plog(
+            "dump-segment", *(f"{path}" for path in tmp_path.glob("__cluster_metadata-0/*.log")), "--print-data-log"
+        )
+        assert b"s3cret" not in told.stdout
+        assert b"[hidden]" in told.stdout

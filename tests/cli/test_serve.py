@@ -65,10 +65,13 @@ def told(address: str) -> list[str]:
         (["--listener", "SASL_SSL://:1", "--set", "ssl.keystore.location=/k.pem"],
          "sasl.enabled.mechanisms is not set, and Kafka's default is GSSAPI (Kerberos), which plog does not speak",
          "listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512"),
+        (["--set", "listeners=SSL://:1", "--set", "listener.name.ssl.ssl.key.password=s3cret"],
+         "--set listener.name.ssl.ssl.key.password: other users can see a secret on the command line",
+         "--set 'listener.name.ssl.ssl.key.password=${env:NAME}'"),
         (["--set", "listeners=A://:1"], "listeners has A://:1, whose protocol is not in listener.security.protocol.map",
          "listener.security.protocol.map=A:SASL_SSL"),
-        (["--set", "listeners=SSL://:1", "--set", "ssl.keystore.password=${vault:p:k}"],
-         "--set: ssl.keystore.password: ${vault:..} is of a config provider that plog does not have", "${env:NAME}"),
+        (["--set", "listeners=SSL://:1", "--set", "ssl.keystore.location=${vault:p:k}"],
+         "--set: ssl.keystore.location: ${vault:..} is of a config provider that plog does not have", "${env:NAME}"),
         (["--listener", "A://:1", "--listener", "B://:2", "--advertise", "h:3"],
          "--advertise h:3 does not say which listener it is for: A, B", "--advertise A://h:3"),
         (["--topic", "orders:6:3"], "3 is no KEY=VALUE; expected NAME[:PARTITIONS]", "default.replication.factor=N"),
@@ -90,6 +93,7 @@ def test_what_is_refused(tmp_path: Path, arguments: list[str], message: str, hin
     assert done.returncode == 2
     assert message in done.stderr.decode()
     assert hint in done.stderr.decode()
+    assert b"s3cret" not in done.stderr
     assert not (tmp_path / "data").exists()
 
 
