@@ -166,7 +166,7 @@ class SocketServer:
         try:
             certificate = ListenerCertificate(listener, door, lambda: configs.broker, self._node.services.runtime)
         except UsageError as error:
-            raise UsageError(f"listener {name}: {error.message}", hint=error.hint) from None
+            raise UsageError(f"listener {listener}, {listener.protocol}: {error.message}", hint=error.hint) from None
         self.certificates[name] = certificate
         configs.checks.append(certificate.ensure_usable)
 

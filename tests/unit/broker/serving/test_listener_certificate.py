@@ -49,19 +49,23 @@ def shown(door: Door) -> bytes | None:
     return ends[0].getpeercert(binary_form=True)
 
 
+def pem(certificate: Certificate) -> str:
+    return certificate.key_pem() + certificate.pem + (certificate.issuer or CA).pem
+
+
 def der(certificate: Certificate) -> bytes:
     return ssl.PEM_cert_to_DER_cert(certificate.pem)
 
 
 class Watched:
-    """A listener whose certificate and key are two files, `tls.crt` and `tls.key` as Kubernetes calls them."""
+    """A listener whose certificate and key are in one file, `server.pem`."""
 
     def __init__(self, folder: Path, first: Certificate, **settings: str) -> None:
-        self.folder = folder
+        self.file = folder / "server.pem"
         self.write(first)
         self.settings = {
-            "ssl.certificate.location": str(folder / "tls.crt"),
-            "ssl.key.location": str(folder / "tls.key"),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.file),
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
         self.runtime = ImmediateRuntime()
@@ -72,10 +76,8 @@ class Watched:
     def config(self) -> BrokerConfig:
         return BrokerConfig.parse({PREFIX + name: value for name, value in self.settings.items()})
 
-    def write(self, certificate: Certificate, *names: str) -> None:
-        texts = {"tls.crt": certificate.pem + CA.pem, "tls.key": certificate.key_pem()}
-        for name in names or texts:
-            (self.folder / name).write_text(texts[name])
+    def write(self, certificate: Certificate) -> None:
+        self.file.write_text(pem(certificate))
 
     def step(self) -> None:
         self.certificate.step()
@@ -110,19 +112,17 @@ def test_a_broken_file_is_logged_once_and_the_old_certificate_kept(
 ) -> None:
     first, second = sign(CA), sign(CA)
     watched = Watched(tmp_path, first)
-    (tmp_path / "tls.crt").write_text(second.pem[:300])
+    watched.file.write_text(pem(second)[:-800])
     for _ in range(5):
         watched.step()
     [message] = errors()
-    assert message.startswith("listener INSIDE keeps its certificate: ssl.keystore.certificate.chain: ")
-    assert f"{tmp_path}/tls.key holds no certificate" in message
-    (tmp_path / "tls.crt").unlink()
+    assert message.startswith("listener INSIDE keeps its certificate: ssl.keystore.location: ")
+    assert f"{watched.file} holds no certificate" in message
+    watched.file.unlink()
     for _ in range(5):
         watched.step()
     [_, message] = errors()
-    assert message.endswith(
-        f"ssl.keystore.certificate.chain: could not read {tmp_path}/tls.crt: no such file or directory"
-    )
+    assert message.endswith(f"ssl.keystore.location: could not read {watched.file}: no such file or directory")
     assert shown(watched.door) == der(first)
     watched.write(second)
     watched.step()
@@ -130,29 +130,30 @@ def test_a_broken_file_is_logged_once_and_the_old_certificate_kept(
     assert len(errors()) == 2
 
 
-def test_files_replaced_one_after_the_other_are_no_error(tmp_path: Path, errors: Callable[[], list[str]]) -> None:
+def test_a_file_that_is_written_while_it_is_looked_at_is_no_error(
+    tmp_path: Path, errors: Callable[[], list[str]]
+) -> None:
     first, second = sign(CA), sign(CA)
     watched = Watched(tmp_path, first)
-    watched.write(second, "tls.crt")
-    watched.step()
-    assert shown(watched.door) == der(first)
-    watched.write(second, "tls.key")
+    for size in (0, 99, 500):
+        watched.file.write_text(pem(second)[:size])
+        watched.step()
+        assert shown(watched.door) == der(first)
+    watched.write(second)
     watched.step()
     assert shown(watched.door) == der(second)
     assert errors() == []
 
 
 def test_the_link_by_which_kubernetes_replaces_a_secret(tmp_path: Path, errors: Callable[[], list[str]]) -> None:
-    """`tls.crt` is a link to `..data/tls.crt`, and `..data` one to a folder, which a rename replaces."""
+    """`server.pem` is a link to `..data/server.pem`, and `..data` one to a folder, which a rename replaces."""
     first, second = sign(CA), sign(CA)
     (tmp_path / "..2026_1").mkdir()
     (tmp_path / "..data").symlink_to("..2026_1")
-    for name in ("tls.crt", "tls.key"):
-        (tmp_path / name).symlink_to(f"..data/{name}")
+    (tmp_path / "server.pem").symlink_to("..data/server.pem")
     watched = Watched(tmp_path, first)
     (tmp_path / "..2026_2").mkdir()
-    for name, text in (("tls.crt", second.pem), ("tls.key", second.key_pem())):
-        (tmp_path / "..2026_2" / name).write_text(text)
+    (tmp_path / "..2026_2" / "server.pem").write_text(pem(second))
     watched.step()
     assert shown(watched.door) == der(first)
     (tmp_path / "..data_tmp").symlink_to("..2026_2")
@@ -251,7 +252,6 @@ def test_a_certificate_is_warned_of_once_a_day_and_an_expired_one_is_an_error(
     now = datetime.now(UTC)
     ca = Certificate.of(certificates.make_ca("a CA", Validity.of_days(now, -1, 364)))
     watched = Watched(tmp_path, sign(ca, days=(-1, 400 if life_days == 365 else 8)))
-    (tmp_path / "tls.crt").write_text((tmp_path / "tls.crt").read_text().replace(CA.pem, ca.pem))
     watched.step()
     assert watched.certificate.first_end == now.replace(microsecond=0) + timedelta(days=life_days - 1)
     watched.clock.advance((life_days - 1 - quiet_days) * DAY_MS)
