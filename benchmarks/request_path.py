@@ -186,7 +186,6 @@ class Bench:
         self._connection = Connection(
             loop=loop,
             sock=timed,
-            tls=None,
             buffers=ReceiveBuffers(),
             turns=FairScheduler(loop),
             memory=ConnectionsMemory(self.broker.services.config.queued_max_request_bytes),

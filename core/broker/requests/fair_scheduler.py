@@ -32,6 +32,7 @@ class FairScheduler:
         self._is_moving = False
         self._at_work = 0
         self._work: deque[Callable[[], bool]] = deque()
+        self._queue: deque[Callable[[], None]] = deque()
 
     def wait(self, take_turn: Callable[[], None]) -> None:
         """Calls `take_turn` once, in its turn."""
@@ -46,6 +47,22 @@ class FairScheduler:
                 self.wait(go_on)
 
         self.wait(go_on)
+
+    def queue(self, take_turn: Callable[[], None]) -> None:
+        """As `wait`, for what may come a thousand at once, such as handshakes of TLS: one of them at a time stands in
+        line, so that they delay others by one turn.
+        """
+        self._queue.append(take_turn)
+        if len(self._queue) == 1:
+            self.wait(self._take_queued)
+
+    def _take_queued(self) -> None:
+        try:
+            self._queue[0]()
+        finally:
+            self._queue.popleft()
+            if self._queue:
+                self.wait(self._take_queued)
 
     def work(self, take_turn: Callable[[], bool]) -> None:
         """As `take`, for work that holds memory: it starts when one of `MOST_AT_WORK` places is free."""

@@ -44,22 +44,19 @@ _MOST_RECEIVED_BYTES = 1024 * 1024
 """The most bytes received at once: more would delay other connections."""
 _MAX_IOV = 64
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)  # Linux's own
-_TLS_PIECE_BYTES = 128 * 1024
 _TURN_BYTES = 256 * 1024
 """The bytes of files sent in one turn: a client that reads fast does not delay others for longer."""
 
 
 class Connection:
     """Owned by the loop's task. `on_close` is called at its end, and also `on_unreadable` if the disk refuses a file
-    that is being sent. `greet` is called when requests may come, at once or after the handshake of TLS: it calls
-    `admit`.
+    that is being sent. `greet` is called before the first request: it calls `admit`.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
-        tls: TlsTransport | None,
+        sock: socket.socket | TlsTransport,
         buffers: ReceiveBuffers,
         turns: FairScheduler,
         memory: ConnectionsMemory,
@@ -70,8 +67,7 @@ class Connection:
         greet: Callable[[Connection], None],
     ) -> None:
         self._loop = loop
-        self._socket = tls or sock
-        self._tls = tls
+        self._socket = sock
         self._fd = sock.fileno()
         self._handler: FrameHandler | None = None  # of its frames, and None until it was greeted
         self._session: Session | None = None
@@ -107,13 +103,11 @@ class Connection:
         self._is_closed = False
         self.moved_bytes = 0
         """Bytes received and sent."""
-        if tls is None:
-            greet(self)
-        self._read()
+        self._begin()
 
-    @property
-    def tls(self) -> TlsTransport | None:
-        return self._tls
+    def _begin(self) -> None:
+        self._greet(self)
+        self._read()
 
     def admit(
         self, session: Session, handler: FrameHandler, max_request_bytes: int, *, is_authenticated: bool = True
@@ -133,16 +127,6 @@ class Connection:
         if not self._is_reading and not self._is_ending and not self._is_closed:
             self._loop.add_reader(self._fd, self._on_readable)
             self._is_reading = True
-            self._read_plaintext()
-
-    def _read_plaintext(self) -> None:
-        """Reads again soon, if bytes wait that the loop does not see."""
-        if self._tls is not None and self._is_reading and self._tls.has_plaintext:
-            self._loop.call_soon(self._on_plaintext)
-
-    def _on_plaintext(self) -> None:
-        if self._is_reading:
-            self._on_readable()
 
     def _stop_reading(self) -> None:
         if self._is_reading:
@@ -160,16 +144,10 @@ class Connection:
             else:
                 received = self._socket.recv_into(partial[self._end : self._end + _MOST_RECEIVED_BYTES])
         except BlockingIOError:
-            if self._tls is not None:
-                self._go_on()  # a handshake may have bytes to send
             return
         except OSError:  # it was reset: no client waits for the answer, so work in turns must end
             self.close()
             return
-        if self._handler is None:
-            self._greet(self)
-            if self._handler is None:  # it was closed
-                return
         if received == 0:
             if self._pending is not None and self._pending.is_at_work:
                 self._stop_reading()  # the request is complete, and may need no answer; the end is read again later
@@ -187,7 +165,6 @@ class Connection:
             self._close_because(error)
             return
         self._go_on()
-        self._read_plaintext()
 
     def look_for_end(self) -> None:
         """Detects a reset that came together with the last bytes: the loop reports both at once, and nothing after an
@@ -313,10 +290,13 @@ class Connection:
     def _account(self) -> None:
         is_unsent = self._is_writing or self._is_in_line
         unsent = self._out_bytes - self._out_file_bytes if is_unsent else 0
-        held = self._room + len(self._aside) + self._at_work_bytes + unsent
+        held = self._room + len(self._aside) + self._at_work_bytes + unsent + self._encrypted_bytes()
         if held != self._held and not self._waits_for_room:
             self._held = held
             self._memory.hold(self, held)
+
+    def _encrypted_bytes(self) -> int:
+        return 0
 
     def _on_ready(self, pieces: list[Piece]) -> None:
         """Sends the awaited answer; then later requests have their turn."""
@@ -338,7 +318,7 @@ class Connection:
 
     def _go_on(self) -> None:
         """Sends as much as possible, and handles requests set aside as long as there is room for answers."""
-        if self._out or self._has_unsent:
+        if self._out:
             self._flush()
         while self._aside and self._may_handle_more():
             aside, self._aside = self._aside, memoryview(b"")
@@ -348,8 +328,8 @@ class Connection:
                 self._close_because(error)
                 return
             self._flush()
-        if self._is_ending and not self._out and not self._has_unsent:
-            self.close()
+        if self._is_ending and not self._out:
+            self._finish()
         if self._is_closed:
             return
         if not self._is_reading and not self._aside and not self._waits_for_room:
@@ -357,10 +337,6 @@ class Connection:
         is_waiting = self._is_writing or self._is_in_line
         if self._held or self._room or self._aside or self._at_work_bytes or is_waiting:
             self._account()
-
-    @property
-    def _has_unsent(self) -> bool:
-        return self._tls is not None and self._tls.has_unsent
 
     def _may_handle_more(self) -> bool:
         is_free = self._pending is None and not self._is_in_line
@@ -408,12 +384,8 @@ class Connection:
                         self._out[0] = memoryview(first)[sent:]  # type: ignore[arg-type]
                     else:
                         self._out.popleft()
-            if self._tls is not None:
-                self._tls.flush()
         except BlockingIOError:
-            if not self._is_writing:
-                self._loop.add_writer(self._fd, self._go_on)
-                self._is_writing = True
+            self._write_later()
             return
         except OSError:
             self.close()
@@ -421,6 +393,11 @@ class Connection:
         if self._is_writing:
             self._loop.remove_writer(self._fd)
             self._is_writing = False
+
+    def _write_later(self) -> None:
+        if not self._is_writing:
+            self._loop.add_writer(self._fd, self._go_on)
+            self._is_writing = True
 
     def close_when_sent(self) -> None:
         """Takes no further request, and waits for nothing; sends finished answers first, as Kafka does."""
@@ -444,9 +421,6 @@ class Connection:
 
     def _send_file(self, region: FileRegion, size_bytes: int) -> int:
         """Returns how much was sent. Raises the socket's and the disk's errors."""
-        if self._tls is not None:
-            data = self._read_region(region, min(size_bytes, _TLS_PIECE_BYTES))
-            return self._socket.send(data) if data else 0
         try:
             return os.sendfile(self._fd, region.file.fd, region.position, size_bytes)
         except (BlockingIOError, ConnectionError):
@@ -479,6 +453,10 @@ class Connection:
                 return
             sent -= len(piece)
 
+    def _finish(self) -> None:
+        """Closes, as all is sent."""
+        self.close()
+
     def close(self) -> None:
         if self._is_closed:
             return
@@ -509,7 +487,7 @@ def _bytes_in_files(pieces: list[Piece]) -> int:
     return sum(len(piece) for piece in pieces if isinstance(piece, FileRegion))
 
 
-def _peer(sock: socket.socket) -> tuple[str, str]:
+def _peer(sock: socket.socket | TlsTransport) -> tuple[str, str]:
     try:
         name = sock.getpeername() or ("localhost", 0)  # the socket in the data directory has no names
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+from functools import cached_property
 
 SHARED_BUFFER_BYTES = 288 * 1024  # two requests of 128 KB; more would not fit into a core's cache
 _POOLED_BUFFERS = {
@@ -28,6 +29,11 @@ class ReceiveBuffers:
     def __init__(self) -> None:
         self._free: dict[int, list[memoryview]] = {size: [] for size in _POOLED_BUFFERS}
         self.shared = self.take(SHARED_BUFFER_BYTES)
+
+    @cached_property
+    def scratch(self) -> memoryview:
+        """For bytes on their way through TLS: what it holds is used up before the loop goes on."""
+        return new_buffer(SHARED_BUFFER_BYTES)
 
     def take(self, size_bytes: int) -> memoryview:
         """Returns a buffer of at least `size_bytes`."""

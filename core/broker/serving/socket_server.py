@@ -25,6 +25,7 @@ from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.owner_listener import OwnerListener, find_intruder
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.broker.serving.sasl_authenticator import FrameHandler, SaslAuthenticator, SaslLogins
+from core.broker.serving.tls_connection import TlsConnection
 from core.broker.serving.tls_transport import TlsTransport
 from core.common.endpoint import Endpoint
 from core.common.errors import AuthenticationError, UsageError
@@ -220,11 +221,12 @@ class SocketServer:
             if not bound.is_owners:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             context = None if bound.is_owners else self._doors[bound.name].context
+            make: Callable[..., Connection] = partial(Connection, sock=sock)
+            if context is not None:
+                make = partial(TlsConnection, tls=TlsTransport(sock, context, self._buffers.scratch))
             try:
-                connection = Connection(
+                connection = make(
                     loop=loop,
-                    sock=sock,
-                    tls=None if context is None else TlsTransport(sock, context),
                     buffers=self._buffers,
                     turns=self._turns,
                     memory=self._memory,
@@ -241,7 +243,8 @@ class SocketServer:
 
     def _greet(self, bound: BoundListener, connection: Connection) -> None:
         """Admits a client that needs to say no more, or lets it log in."""
-        door, dispatcher, tls = self._doors[bound.name], self._node.dispatcher, connection.tls
+        door, dispatcher = self._doors[bound.name], self._node.dispatcher
+        tls = connection.tls if isinstance(connection, TlsConnection) else None
         principal = ANONYMOUS
         if tls is not None:
             try:

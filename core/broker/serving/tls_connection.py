@@ -1,0 +1,107 @@
+"""A client's connection with TLS: first the handshake, then requests; and the bytes that the loop does not see."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from core.broker.serving.connection import Connection
+from core.broker.serving.tls_transport import PIECE_BYTES, TlsError, TlsTransport
+from core.files.file_records import FileRegion
+
+
+class TlsConnection(Connection):
+    """Owned by the loop's task. It is greeted after the handshake, whose steps wait in a queue of their own
+    (`FairScheduler.queue`).
+    """
+
+    def __init__(self, *, tls: TlsTransport, **settings: Any) -> None:
+        """`settings` are those of `Connection`."""
+        self.tls = tls
+        super().__init__(sock=tls, **settings)
+
+    def _begin(self) -> None:
+        self._read()
+
+    # --- in
+
+    def _on_readable(self) -> None:
+        try:
+            super()._on_readable()
+        except TlsError as error:
+            self._close_because(error)
+            return
+        if self._is_closed:
+            return
+        if self.tls.needs_step:
+            self._stop_reading()
+            self._turns.queue(self._shake_hands)
+        elif self.tls.has_unsent and not self._is_writing:  # new keys, for example
+            self._go_on()
+
+    def _shake_hands(self) -> None:
+        if self._is_closed or self._is_ending:
+            return
+        try:
+            self.tls.shake_hands()
+            if self.tls.is_ready:
+                self._greet(self)
+        except TlsError as error:
+            self._close_because(error)
+            return
+        except OSError:
+            self.close()
+            return
+        self._go_on()
+
+    def _take_turn(self) -> None:
+        super()._take_turn()
+        if self._is_reading and self.tls.has_plaintext:
+            self._on_readable()
+
+    def _go_on(self) -> None:
+        if not self._out and self.tls.has_unsent:
+            self._flush()
+        super()._go_on()
+        if self._is_closed:
+            return
+        if self._is_reading and self.tls.has_plaintext:
+            self._stand_in_line()
+        self._account()
+
+    def _encrypted_bytes(self) -> int:
+        return self.tls.held_bytes
+
+    # --- out
+
+    def _flush(self) -> None:
+        super()._flush()
+        if self._is_closed or self._is_writing or self._is_in_line:
+            return
+        try:
+            self.tls.flush()
+        except BlockingIOError:
+            self._write_later()
+        except OSError:
+            self.close()
+
+    def _send_file(self, region: FileRegion, size_bytes: int) -> int:
+        self.tls.flush()
+        piece = self._buffers.scratch[: min(size_bytes, PIECE_BYTES)]
+        try:
+            count = os.preadv(region.file.fd, [piece], region.position)
+        except OSError as error:
+            self._loop.call_soon(self._on_unreadable, region.file.path, error)
+            raise
+        return self.tls.send(piece[:count]) if count else 0
+
+    def _finish(self) -> None:
+        """Tells the client that no more comes, and closes when that is sent."""
+        try:
+            is_sent = self.tls.say_end()
+        except OSError:
+            is_sent = True
+        if is_sent:
+            self.close()
+        else:
+            self._flush()

@@ -1,0 +1,93 @@
+"""A client of TLS whose records a test holds in its hands before they are sent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+import ssl
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.support.certificates import make_ca, sign
+
+
+@cache
+def contexts(folder: Path, **settings: Any) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """(the server's, the client's), who trust each other; `settings` are attributes of both."""
+    ca = make_ca()
+    found = []
+    for name, protocol in (("server", ssl.PROTOCOL_TLS_SERVER), ("client", ssl.PROTOCOL_TLS_CLIENT)):
+        context = ssl.SSLContext(protocol)
+        context.load_cert_chain(*sign(ca, name).write(folder, name))
+        context.load_verify_locations(cadata=ca.pem)
+        for key, value in settings.items():
+            setattr(context, key, value)
+        found.append(context)
+    return found[0], found[1]
+
+
+class TlsPeer:
+    """`sock` does not block."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.sock = sock
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self.has_ended = False
+        """Whether close_notify came."""
+
+    def shake(self) -> bytes:
+        """One step of the handshake: what there is to send now."""
+        self.receive()
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+        return self.outgoing.read()
+
+    def seal(self, *pieces: bytes) -> bytes:
+        """A record of each."""
+        for piece in pieces:
+            self.tls.write(piece)
+        return self.outgoing.read()
+
+    def new_keys(self, count: int, *, asks: bool = True) -> bytes:
+        """KeyUpdates (RFC 8446, 4.6.3), which ask for the other side's new keys, too."""
+        library = _openssl()
+        for _ in range(count):
+            address = ctypes.cast(id(self.tls._sslobj) + 24, ctypes.POINTER(ctypes.c_void_p))[0]  # type: ignore[attr-defined]
+            assert library.SSL_key_update(ctypes.c_void_p(address), int(asks)) == 1
+            self.tls.do_handshake()
+        return self.outgoing.read()
+
+    def end(self) -> bytes:
+        """close_notify."""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self.tls.unwrap()
+        return self.outgoing.read()
+
+    def receive(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := self.sock.recv(1 << 16):
+                self.incoming.write(data)
+            self.incoming.write_eof()
+
+    def read(self) -> bytes:
+        """All data that came. Raises ssl.SSLError for an alert, and for an end without close_notify."""
+        self.receive()
+        found = b""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            try:
+                while data := self.tls.read(1 << 16):
+                    found += data
+            except ssl.SSLZeroReturnError:
+                pass
+            self.has_ended = True
+        return found
+
+
+@cache
+def _openssl() -> ctypes.CDLL:
+    """The library that Python itself uses."""
+    maps = Path("/proc/self/maps").read_text()
+    return ctypes.CDLL(next(line.split()[-1] for line in maps.splitlines() if "libssl" in line))

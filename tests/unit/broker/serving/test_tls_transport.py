@@ -1,0 +1,314 @@
+"""TLS under a loop, as others have met it: each of the first tests is somebody's bug, named beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from ssl import TLSVersion as V
+from typing import Any
+
+import pytest
+
+from core.broker.serving import tls_transport
+from core.broker.serving.tls_transport import TlsError, TlsTransport
+from tests.support.tls_peer import TlsPeer, contexts
+
+BUFFER = memoryview(bytearray(300_000))
+
+
+class Pair:
+    """Both ends, in this thread."""
+
+    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        self.ours = ours
+        self.transport = TlsTransport(ours, server, memoryview(bytearray(300_000)))
+        self.peer = TlsPeer(theirs, client)
+
+    def send(self, data: bytes) -> None:
+        self.peer.sock.sendall(data)
+
+    def shake_hands(self) -> Pair:
+        while not self.transport.is_ready:
+            self.send(self.peer.shake())
+            with pytest.raises(BlockingIOError):
+                self.transport.recv_into(BUFFER)
+            while self.transport.needs_step:
+                self.transport.shake_hands()
+        assert self.peer.read() == b""  # the tickets
+        return self
+
+    def read(self, most: int = 0) -> bytes:
+        """What the broker reads until it would wait for the loop."""
+        found = b""
+        try:
+            while count := self.transport.recv_into(BUFFER, most):
+                found += BUFFER[:count]
+        except BlockingIOError:
+            assert not self.transport.has_plaintext
+        return found
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    return contexts(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def pair(both: tuple[ssl.SSLContext, ssl.SSLContext]) -> Iterator[Pair]:
+    pair = Pair(*both)
+    yield pair
+    pair.ours.close()
+    pair.peer.sock.close()
+
+
+def test_data_beyond_a_small_buffer_is_told(pair: Pair) -> None:
+    """mongoose 47, eggdrop 1501: 511 bytes were read of a record, and the selector knew nothing of the rest."""
+    pair.shake_hands()
+    pair.send(pair.peer.seal(bytes(600)))
+    assert pair.transport.recv_into(BUFFER, 511) == 511
+    assert pair.transport.has_plaintext
+    assert pair.transport.recv_into(BUFFER, 511) == 89
+    assert not pair.transport.has_plaintext
+
+
+def test_the_next_record_is_told_too(pair: Pair) -> None:
+    """curl 17596: SSL_pending knows of the record that is being read, and not of the one behind it."""
+    pair.shake_hands()
+    pair.send(pair.peer.seal(bytes(100), bytes(100), bytes(100)))
+    assert pair.transport.recv_into(BUFFER, 100) == 100
+    assert pair.transport.has_plaintext
+    assert pair.transport.recv_into(BUFFER, 100) == 100
+    assert pair.transport.has_plaintext
+    assert pair.transport.recv_into(BUFFER, 100) == 100
+    assert not pair.transport.has_plaintext
+
+
+def test_a_part_of_a_record_is_nothing_to_read(pair: Pair) -> None:
+    """curl 17601: SSL_has_pending is true of half a record, too, and the loop ran hot."""
+    pair.shake_hands()
+    record = pair.peer.seal(b"whole")
+    for byte in record[:-1]:
+        pair.send(bytes([byte]))
+        with pytest.raises(BlockingIOError):
+            pair.transport.recv_into(BUFFER)
+        assert not pair.transport.has_plaintext
+    pair.send(record[-1:])
+    assert pair.read() == b"whole"
+
+
+def test_data_before_the_end_is_read_first(pair: Pair) -> None:
+    """twisted 5118, envoy 11619: close_notify came together with data, which was lost; and in TLS 1.3 the other
+    direction stays open."""
+    pair.shake_hands()
+    pair.send(pair.peer.seal(b"last words") + pair.peer.end())
+    assert pair.transport.recv_into(BUFFER) == 10
+    assert pair.transport.has_plaintext, "else nobody reads the end: the selector may say nothing"
+    assert pair.transport.recv_into(BUFFER) == 0
+    assert pair.transport.recv_into(BUFFER) == 0, "as often as it is asked"
+    assert pair.transport.send(b"answer") == 6
+    assert pair.peer.read() == b"answer"
+
+
+def test_we_say_that_we_close(pair: Pair) -> None:
+    """twisted 5118: the side that began to close got no close_notify, and took the end for a cut."""
+    pair.shake_hands()
+    pair.send(pair.peer.end())
+    assert pair.transport.recv_into(BUFFER) == 0
+    pair.transport.close()
+    assert pair.peer.read() == b""
+    assert pair.peer.has_ended
+
+
+def test_who_goes_before_the_handshake_is_gone(pair: Pair) -> None:
+    """python/asyncio 472: it waited for ever. aiohttp 3052: it was logged as an error."""
+    pair.send(pair.peer.shake()[:3])
+    with pytest.raises(BlockingIOError):
+        pair.transport.recv_into(BUFFER)
+    pair.peer.sock.close()
+    assert pair.transport.recv_into(BUFFER) == 0
+    assert not pair.transport.needs_step
+
+
+def test_half_a_hello_costs_its_bytes(pair: Pair) -> None:
+    """tornado 2785, uvloop 565: handshakes that never end took the memory."""
+    hello = pair.peer.shake()
+    for part in (hello[:3], hello[3:-1]):
+        pair.send(part)
+        with pytest.raises(BlockingIOError):
+            pair.transport.recv_into(BUFFER)
+    assert not pair.transport.needs_step
+    assert pair.transport.held_bytes == len(hello) - 1
+    assert pair.transport._tls is None
+
+
+@pytest.mark.parametrize("size", [1, 16384, 16385, 500_000])
+def test_what_the_peer_does_not_take_waits_once(pair: Pair, size: int) -> None:
+    """valkey 1737, toaststunt 36: after a partial write OpenSSL wants the same bytes again."""
+    pair.shake_hands()
+    pair.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    data = Random(size).randbytes(size)
+    sent, came = 0, b""
+    while sent < size:
+        try:
+            sent += pair.transport.send(data[sent:])
+        except BlockingIOError:
+            assert pair.transport.has_unsent
+            assert pair.transport.held_bytes < 2 * tls_transport.PIECE_BYTES
+            came += pair.peer.read()
+    while pair.transport.has_unsent:
+        came += pair.peer.read()
+        try:
+            pair.transport.flush()
+        except BlockingIOError:
+            continue
+    assert came + pair.peer.read() == data
+
+
+def test_new_keys_now_and_then(pair: Pair) -> None:
+    """openssl 8068: more than 32 in the life of a connection are no attack."""
+    pair.shake_hands()
+    for _ in range(20):
+        pair.send(pair.peer.seal(b"x") + pair.peer.new_keys(5))
+        assert pair.read() == b"x"
+    assert pair.transport.send(b"answer") == 6
+    assert pair.peer.read() == b"answer"
+
+
+@pytest.mark.parametrize(("data", "error"), [(b"", TlsError), (b"x", ConnectionError)])
+def test_new_keys_without_end(pair: Pair, data: bytes, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """tls13-spec 1341, openssl 32501: OpenSSL 3 makes new keys as often as it is asked, and answers each time."""
+    monkeypatch.setattr(tls_transport, "PIECE_BYTES", 1000)
+    pair.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    pair.shake_hands()
+
+    def flood() -> None:
+        for _ in range(1000):
+            pair.send(pair.peer.new_keys(1) + (pair.peer.seal(data) if data else b""))
+            assert pair.read() == data
+
+    with pytest.raises(error):
+        flood()
+    assert pair.transport.held_bytes < 3000
+
+
+def test_one_receive_is_worth_a_turn(pair: Pair) -> None:
+    """cpython 88202: a peer kept the loop busy with what is cheap to send."""
+    pair.shake_hands()
+    pair.send(pair.peer.seal(*[b"x"] * 1000))
+    count = pair.transport.recv_into(BUFFER)
+    assert 0 < count <= tls_transport._TURN_RECORDS + tls_transport._SLICE_RECORDS
+    assert pair.transport.has_plaintext
+    assert pair.read() == b"x" * (1000 - count)
+
+
+def claimed(size_bytes: int) -> bytes:
+    """The start of a ClientHello that says to have so many bytes."""
+    return b"\x16\x03\x01\x00\x09\x01" + size_bytes.to_bytes(3) + b"\x03\x03xyz"
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP at a port that speaks TLS"),
+        (b"OPTIONS * HTTP/1.1\r\n\r\n", "HTTP at a port that speaks TLS"),
+        (b"\0\0\0\x20\0\x12\0\x03\0\0\0\1", "a request without TLS at a port that speaks TLS"),
+        (b"\0", "a request without TLS at a port that speaks TLS"),
+        (b"\x80\x2e\x01\x03\x01", "bytes that are no TLS (802e010301) at a port that speaks TLS"),
+        (b"\x17\x03\x03\0\1x", "bytes that are no TLS (170303000178) at a port that speaks TLS"),
+        (claimed(100_000), "TLS that begins with 010186a0, expected a ClientHello of at most 16384 bytes"),
+        (b"\x16\x03\x01\0\1\1", "TLS that begins with 01, expected a ClientHello of at most 16384 bytes"),
+        (b"\x16\x03\x01\0\0", "TLS that begins with , expected a ClientHello of at most 16384 bytes"),
+        (b"\x16\x03\x01\xff\xff\1\0\0\5", "no TLS connection: packet length too long"),
+    ],
+)
+def test_other_things_than_tls_are_named(pair: Pair, start: bytes, message: str) -> None:
+    def begin() -> None:
+        with pytest.raises(BlockingIOError):
+            pair.transport.recv_into(BUFFER)
+        pair.transport.shake_hands()
+
+    pair.send(start)
+    with pytest.raises(TlsError, match=f"^{re.escape(message)}$"):
+        begin()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "message", "alert"),
+    [
+        (
+            {"minimum_version": V.TLSv1_3},
+            {"maximum_version": V.TLSv1_2},
+            "it speaks no version of TLS that is enabled",
+            "PROTOCOL_VERSION",
+        ),
+        (
+            {"verify_mode": ssl.CERT_REQUIRED},
+            {},
+            "it shows no certificate, and ssl.client.auth is required",
+            "CERTIFICATE_REQUIRED",
+        ),
+    ],
+)
+def test_a_refusal_says_why(
+    tmp_path: Path, ours: dict[str, Any], theirs: dict[str, Any], message: str, alert: str
+) -> None:
+    """In the log, and to the client by an alert."""
+    server, client = contexts(tmp_path)
+    client = ssl.create_default_context(cadata=ssl.DER_cert_to_PEM_cert(client.get_ca_certs(binary_form=True)[0]))
+    for context, settings in ((server, ours), (client, theirs)):
+        for key, value in settings.items():
+            setattr(context, key, value)
+    pair = Pair(server, client)
+    with pytest.raises(TlsError, match=f"^no TLS connection: {message}$"):
+        pair.shake_hands()
+    with pytest.raises(ssl.SSLError, match=alert):
+        pair.peer.read()
+
+
+def test_a_flipped_bit_ends_what_was_sound(pair: Pair) -> None:
+    """Data before it is handled; after it nothing is believed, and the peer hears of it."""
+    pair.shake_hands()
+    pair.send(pair.peer.seal(b"sound"))
+    bent = bytearray(pair.peer.seal(b"bent"))
+    bent[-1] ^= 1
+    pair.send(bytes(bent))
+    assert pair.transport.recv_into(BUFFER) == 5
+    assert pair.transport.has_plaintext
+    with pytest.raises(TlsError, match="broken TLS: decryption failed or bad record mac"):
+        pair.transport.recv_into(BUFFER)
+    with pytest.raises(TlsError):
+        pair.transport.recv_into(BUFFER)
+    with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
+        pair.peer.read()
+
+
+@pytest.mark.parametrize("version", [V.TLSv1_2, V.TLSv1_3])
+def test_any_pieces_arrive_whole(tmp_path: Path, version: V) -> None:
+    """Any sizes of data, of what the network brings at once, and of the broker's buffers."""
+    dice = Random(version)
+    server, client = contexts(tmp_path, maximum_version=version)
+    pair = Pair(server, client).shake_hands()
+    data = b"".join(dice.randbytes(dice.choice((1, 5, 300, 16384, 16385, 40_000))) for _ in range(60))
+    wire, position = bytearray(), 0
+    while position < len(data):
+        size = dice.choice((1, 2, 100, 16384, 16384))
+        wire += pair.peer.seal(data[position : position + size])
+        position += size
+    came = bytearray()
+    while len(came) < len(data):
+        size = dice.choice((1, 4, 5, 6, 1000, 16_406, 60_000, 300_000))
+        with contextlib.suppress(BlockingIOError):
+            del wire[: pair.peer.sock.send(wire[:size])]
+        try:
+            came += BUFFER[: pair.transport.recv_into(BUFFER, dice.choice((1, 20, 16_384, 60_000, 0, 0)))]
+        except BlockingIOError:
+            assert not pair.transport.has_plaintext
+    assert came == data
