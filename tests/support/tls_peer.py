@@ -6,10 +6,19 @@ import contextlib
 import ctypes
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from core.broker.serving.door import Door
+from core.broker.serving.listener_endpoints import Listener
+from core.broker.serving.socket_server import SocketServer
+from core.security.client_security import Tls
+from core.security.server_security import ListenerSecurity, ServerTls
 from tests.support.certificates import make_ca, sign
 
 
@@ -26,6 +35,24 @@ def contexts(folder: Path, **settings: Any) -> tuple[ssl.SSLContext, ssl.SSLCont
             setattr(context, key, value)
         found.append(context)
     return found[0], found[1]
+
+
+@contextmanager
+def doors_with(context: ssl.SSLContext) -> Iterator[None]:
+    """Servers that start meanwhile have TLS at each of their listeners, whatever is configured."""
+    security = ListenerSecurity(ServerTls(Tls()))
+
+    def make_door(server: SocketServer, listener: Listener) -> None:
+        server._doors[listener.name] = Door(listener.name, security, context)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SocketServer, "_make_door", make_door)
+        yield
+
+
+def without_certificate(client: ssl.SSLContext) -> ssl.SSLContext:
+    """The context of a client that trusts the same, and shows nothing."""
+    return ssl.create_default_context(cadata=ssl.DER_cert_to_PEM_cert(client.get_ca_certs(binary_form=True)[0]))
 
 
 class TlsPeer:

@@ -123,6 +123,49 @@ def connection_metrics(server: SocketServer) -> Iterator[Metric]:
         ("listener",),
         [((name,), one.first_end.timestamp()) for name, one in certificates],
     )
+    yield from _authentication_metrics(server)
+
+
+def _authentication_metrics(server: SocketServer) -> Iterator[Metric]:
+    yield gauges(
+        "plog_connections",
+        "Connections that are open, by listener and its security protocol.",
+        ("listener", "protocol"),
+        [((name, door.security.protocol), count) for name, (door, count) in server.doors.items()],
+    )
+    secured = {name: door for name, (door, _) in server.doors.items() if door.security.protocol != "PLAINTEXT"}
+    yield counters(
+        "plog_tls_failed_handshakes",
+        "Handshakes of TLS that failed: no TLS, a version, a certificate.",
+        ("listener",),
+        [((name,), door.failed_handshakes) for name, door in secured.items() if door.security.tls is not None],
+    )
+    successes, failures, again, failures_again, expired = [], [], [], [], []
+    for name, door in secured.items():
+        logins = server.logins.get(name)
+        successes.append(((name,), door.handshakes if logins is None else logins.successes))
+        failures.append(((name,), door.failed_handshakes + (0 if logins is None else logins.failures)))
+        if logins is not None:
+            again.append(((name,), logins.successes_again))
+            failures_again.append(((name,), logins.failures_again))
+            expired.append(((name,), logins.expired))
+    prefix = "kafka_server_socket_server_metrics"
+    for kind, doc, samples in (
+        ("successful_authentication", "Clients that authenticated, by TLS alone or by SASL.", successes),
+        ("failed_authentication", "Clients that failed to.", failures),
+        ("successful_reauthentication", "Clients that authenticated again on their connection.", again),
+        ("failed_reauthentication", "Clients that failed to.", failures_again),
+        ("expired_connections_killed", "Connections whose session was over.", expired),
+    ):
+        yield counters(f"{prefix}_{kind}", doc, ("listener",), samples)
+    strangers = server.unauthenticated
+    yield gauge("plog_unauthenticated_connections", "Connections whose clients are not known yet.", strangers.count)
+    yield counters(
+        "plog_unauthenticated_connections_closed",
+        "Those that were closed: after 10 s, or because there were too many.",
+        ("reason",),
+        [(("overdue",), strangers.overdue), (("crowded out",), strangers.crowded_out)],
+    )
 
 
 def _topic_metrics(services: Services) -> Iterator[Metric]:

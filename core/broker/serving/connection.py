@@ -28,7 +28,7 @@ from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.broker.serving.connections_memory import LARGE_BYTES, ConnectionsMemory
 from core.broker.serving.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers, buffer_size, new_buffer
 from core.broker.serving.sasl_authenticator import FrameHandler
-from core.broker.serving.tls_transport import TlsTransport
+from core.broker.serving.tls_transport import TlsTransport, find_speech
 from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
@@ -115,6 +115,11 @@ class Connection:
         """Frames are handled so from now on."""
         self._session, self._handler, self._max_request_bytes = session, handler, max_request_bytes
         self.is_authenticated = is_authenticated
+
+    @property
+    def has_begun(self) -> bool:
+        """See `Stranger`."""
+        return self.moved_bytes > (self._end - self._start if self._partial is not None else 0)
 
     @property
     def is_at_work(self) -> bool:
@@ -225,7 +230,9 @@ class Connection:
         (size,) = SIZE.unpack_from(data, start)
         if not 0 <= size <= self._max_request_bytes:
             limit = "socket.request.max.bytes" if self.is_authenticated else "sasl.server.max.receive.size"
-            raise MalformedMessageError(f"request of {size} bytes, {limit} is {self._max_request_bytes}")
+            speech = find_speech(bytes(data[start : start + 8]))
+            said = f"a client speaks {speech} here: " if speech else ""
+            raise MalformedMessageError(f"{said}request of {size} bytes, {limit} is {self._max_request_bytes}")
         return int(size)
 
     def _keep_partial(self, data: memoryview, start: int, end: int) -> None:
@@ -238,7 +245,7 @@ class Connection:
             self._buffers.keep(data)
             self._partial, self._start, self._end = data, start, end
         else:
-            if self._memory.is_short:
+            if self._memory.is_short or not self.is_authenticated:
                 self._partial = new_buffer(max(min(needed, 2 * held), held + 1))
             else:
                 self._partial = self._buffers.take(max(min(needed, SHARED_BUFFER_BYTES), held + 1))

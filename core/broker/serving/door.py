@@ -26,6 +26,8 @@ class Door:
 
     def use(self, security: ListenerSecurity) -> None:
         """Asks this of clients that connect from now on. Raises UsageError, as the constructor does."""
+        self.handshakes = self.failed_handshakes = 0
+        """Of TLS, since the start."""
         self._mapping = PrincipalMapping(DEFAULT if security.tls is None else security.tls.principal_mapping_rules)
         self.security = security
 
@@ -34,6 +36,9 @@ class Door:
         if certificate is not None and (found := parse_certificate(certificate)).end <= now:
             shown = printable(found.subject, keeps="")
             raise AuthenticationError(f"the certificate of {shown} has expired", where=self.listener)
+
+    def on_failed_handshake(self) -> None:
+        self.failed_handshakes += 1
 
     def find_principal(self, certificate: bytes | None) -> Principal:
         """Returns the principal of a client that showed this certificate (DER), which was verified; ANONYMOUS without

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +28,7 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.broker.serving.sasl_authenticator import FrameHandler, SaslAuthenticator, SaslLogins
 from core.broker.serving.tls_connection import TlsConnection
 from core.broker.serving.tls_transport import TlsTransport
+from core.broker.serving.unauthenticated import MOST_UNAUTHENTICATED, LogLimit, Unauthenticated
 from core.common.endpoint import Endpoint
 from core.common.errors import AuthenticationError, UsageError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
@@ -35,6 +37,7 @@ from core.security.principal import ANONYMOUS, LOCAL, Principal, parse_principal
 from core.security.server_security import OPEN
 
 _log = logging.getLogger("plog.server")
+_connection_log = logging.getLogger("plog.connection")
 
 _HOUSEKEEPING_SECONDS = 1.0
 _ACCEPT_AGAIN_SECONDS = 0.1
@@ -99,6 +102,9 @@ class SocketServer:
         """Those of the listeners with TLS, by name."""
         self._owner_socket: OwnerListener | None = None
         self._connections: set[Connection] = set()
+        self._open: Counter[str] = Counter()  # by name of the listener
+        self.unauthenticated = Unauthenticated()
+        self._log_limit = LogLimit()
         self._sessions = Sessions(node.authorizer)
         self._turns = runtime.turns
         self._buffers = ReceiveBuffers()
@@ -123,6 +129,11 @@ class SocketServer:
     def open_connections(self) -> int:
         return len(self._connections)
 
+    @property
+    def doors(self) -> dict[str, tuple[Door, int]]:
+        """Each listener's, by its name, and how many connections came through it and are open."""
+        return {name: (door, self._open[name]) for name, door in self._doors.items()}
+
     async def start(self) -> None:
         """Listens. Raises AccessError if an address can't be bound; UsageError for invalid settings of a listener, and
         if nobody could administer the broker: there is an authorizer, and neither a super user nor a socket in the
@@ -140,6 +151,7 @@ class SocketServer:
         self._bind_owner_socket()
         self._node.begin_serving(self.endpoint, self.endpoints)
         self._accept_again()
+        _connection_log.addFilter(self._log_limit)
         asyncio.get_running_loop().call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
 
     def _make_logins(self, door: Door) -> SaslLogins:
@@ -223,7 +235,8 @@ class SocketServer:
             context = None if bound.is_owners else self._doors[bound.name].context
             make: Callable[..., Connection] = partial(Connection, sock=sock)
             if context is not None:
-                make = partial(TlsConnection, tls=TlsTransport(sock, context, self._buffers.scratch))
+                tls = TlsTransport(sock, context, self._buffers.scratch)
+                make = partial(TlsConnection, tls=tls, on_failure=self._doors[bound.name].on_failed_handshake)
             try:
                 connection = make(
                     loop=loop,
@@ -231,7 +244,7 @@ class SocketServer:
                     turns=self._turns,
                     memory=self._memory,
                     max_request_bytes=self._node.services.config.socket_request_max_bytes,
-                    on_close=self._on_closed,
+                    on_close=partial(self._on_closed, bound),
                     on_unreadable=self._node.services.replicas.on_unreadable,
                     greet=partial(self._greet, bound),
                 )
@@ -239,7 +252,10 @@ class SocketServer:
                 sock.close()
                 continue
             self._connections.add(connection)
+            self._open[bound.name] += not bound.is_owners
             self.accepted_connections += 1
+            if not connection.is_authenticated:
+                self.unauthenticated.add(connection, loop.time(), self._most_unauthenticated())
 
     def _greet(self, bound: BoundListener, connection: Connection) -> None:
         """Admits a client that needs to say no more, or lets it log in."""
@@ -247,6 +263,7 @@ class SocketServer:
         tls = connection.tls if isinstance(connection, TlsConnection) else None
         principal = ANONYMOUS
         if tls is not None:
+            door.handshakes += 1
             try:
                 principal = self._find_certified(door, tls)
             except (AuthenticationError, ValueError) as error:
@@ -283,12 +300,17 @@ class SocketServer:
         local_host = host if bound.is_owners else connection.local_host
         session = self._sessions.find(principal, bound.name, host, local_host)
         connection.admit(session, handler, self._node.services.config.socket_request_max_bytes)
+        self.unauthenticated.remove(connection)
 
     def _is_owner(self, sock: socket.socket) -> bool:
         uid = find_intruder(sock)
         if uid is not None:
             _log.warning("closing a connection to the socket in the data directory: it is of user id %d", uid)
         return uid is None
+
+    def _most_unauthenticated(self) -> int:
+        room = min(self._room, self._node.services.config.max_connections)
+        return min(MOST_UNAUTHENTICATED, max(room // 2, 1))
 
     def _has_all_it_may(self, beyond: int) -> bool:
         """Returns whether it has as many connections as `max.connections`, or the process's descriptors, allow, and so
@@ -312,11 +334,13 @@ class SocketServer:
         most = self._node.services.config.max_connections_per_ip
         if most > len(self._connections) or most > sum(c.client_host == host for c in self._connections):
             return True
-        _log.warning("closing a connection of %s: it has max.connections.per.ip open already", host)
+        _connection_log.warning("closing a connection of %s: it has max.connections.per.ip open already", host)
         return False
 
-    def _on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, bound: BoundListener, connection: Connection) -> None:
+        self._open[bound.name] -= connection in self._connections and not bound.is_owners
         self._connections.discard(connection)
+        self.unauthenticated.remove(connection)
         if self._is_full:
             self._listen_again()
 
@@ -346,6 +370,7 @@ class SocketServer:
         if self._is_full:  # max.connections may have changed
             self._listen_again()
         self._memory.step()
+        self.unauthenticated.step(loop.time())
         self._on_housekeeping()
         for certificate in self.certificates.values():
             certificate.step()
@@ -395,6 +420,7 @@ class SocketServer:
             self._bound = []
             if self._owner_socket is not None:
                 self._owner_socket.close()
+        _connection_log.removeFilter(self._log_limit)
         for connection in list(self._connections):
             connection.close()
         self._node.services.late_loads.stop()

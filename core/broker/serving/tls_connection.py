@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from core.broker.serving.connection import Connection
@@ -15,21 +16,30 @@ class TlsConnection(Connection):
     (`FairScheduler.queue`).
     """
 
-    def __init__(self, *, tls: TlsTransport, **settings: Any) -> None:
-        """`settings` are those of `Connection`."""
+    def __init__(self, *, tls: TlsTransport, on_failure: Callable[[], None], **settings: Any) -> None:
+        """`settings` are those of `Connection`; `on_failure` is called if the handshake fails."""
         self.tls = tls
+        self._on_failure = on_failure
         super().__init__(sock=tls, **settings)
 
     def _begin(self) -> None:
         self._read()
 
+    @property
+    def has_begun(self) -> bool:
+        """See `Stranger`."""
+        return self.tls.has_begun
+
     # --- in
 
     def _on_readable(self) -> None:
+        if self._is_ending:
+            self._discard()
+            return
         try:
             super()._on_readable()
         except TlsError as error:
-            self._close_because(error)
+            self._fail(error)
             return
         if self._is_closed:
             return
@@ -47,12 +57,16 @@ class TlsConnection(Connection):
             if self.tls.is_ready:
                 self._greet(self)
         except TlsError as error:
-            self._close_because(error)
-            return
+            self._fail(error)
         except OSError:
             self.close()
-            return
-        self._go_on()
+        else:
+            self._go_on()
+
+    def _fail(self, error: TlsError) -> None:
+        if not self.tls.is_ready:
+            self._on_failure()
+        self._close_because(error)
 
     def _take_turn(self) -> None:
         super()._take_turn()
@@ -101,7 +115,31 @@ class TlsConnection(Connection):
             is_sent = self.tls.say_end()
         except OSError:
             is_sent = True
-        if is_sent:
-            self.close()
-        else:
+        if not is_sent:
             self._flush()
+        elif self.tls.is_ready or not self.tls.has_begun:
+            self.close()
+        elif not self._is_reading:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Waits until the client has read why it was refused, and closes; or until its time is over. What it sends
+        meanwhile is read: bytes in a socket that is closed would take back the alert that is on its way.
+        """
+        try:
+            self.tls.end()
+        except OSError:
+            self.close()
+            return
+        self._loop.add_reader(self._fd, self._on_readable)
+        self._is_reading = True
+
+    def _discard(self) -> None:
+        try:
+            is_over = self.tls.discard()
+        except BlockingIOError:
+            return
+        except OSError:
+            is_over = True
+        if is_over:
+            self.close()

@@ -82,6 +82,11 @@ class TlsTransport:
     # --- the handshake
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the first record was whole."""
+        return self._tls is not None or self._has_whole
+
+    @property
     def needs_step(self) -> bool:
         """Whether `shake_hands` is to be called: records of the peer wait for it."""
         return not self.is_ready and self._has_whole
@@ -284,6 +289,16 @@ class TlsTransport:
             self._push()
         return not self._unsent
 
+    def end(self) -> None:
+        """Sends no more, and goes on receiving."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def discard(self) -> bool:
+        """Receives and forgets; returns whether that was the last, or enough."""
+        received = self._socket.recv_into(self._scratch)
+        self._handshake_bytes += received
+        return received == 0 or self._handshake_bytes > _MOST_HANDSHAKE_BYTES
+
     # --- as a socket
 
     def fileno(self) -> int:
@@ -315,11 +330,17 @@ def _record_end(data: bytes | memoryview, start: int, end: int) -> int | None:
     return body + size if body + size <= end else None
 
 
+def find_speech(start: bytes) -> str:
+    """Returns what the bytes of a peer begin, if it is neither Kafka's protocol nor something unknown."""
+    if start[:2] == b"\x16\x03":
+        return "TLS"
+    return "HTTP" if _HTTP.match(start) else ""
+
+
 def _name_of(start: bytes) -> str:
     """Says what came in place of TLS."""
-    if _HTTP.match(start):
-        return "HTTP"
-    return "a request without TLS" if start[:1] == b"\0" else f"bytes that are no TLS ({start[:8].hex()})"
+    unknown = "a request without TLS" if start[:1] == b"\0" else f"bytes that are no TLS ({start[:8].hex()})"
+    return find_speech(start) or unknown
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 
 import pytest
 
-from core.broker.serving import socket_server
-from core.broker.serving.door import Door
 from core.broker.serving.socket_server import SocketServer
-from core.security.server_security import OPEN
-from tests.support.tls_peer import contexts
+from tests.support.tls_peer import contexts, doors_with
 from tests.unit.broker.serving import test_connection
 from tests.unit.broker.serving.test_connection import *  # noqa: F403 - its tests
 from tests.unit.broker.serving.test_connection import Client
@@ -33,7 +31,7 @@ for name in (
 
 
 @pytest.fixture(autouse=True)
-def with_tls(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def with_tls(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     server_context, client_context = contexts(tmp_path_factory.getbasetemp())
 
     async def connect(server: SocketServer, receive_buffer: int | None = None) -> Client:
@@ -45,4 +43,5 @@ def with_tls(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
         return await asyncio.open_connection(sock=sock, limit=1 << 16, ssl=client_context, server_hostname="localhost")
 
     monkeypatch.setattr(test_connection, "connect", connect)
-    monkeypatch.setattr(socket_server, "_make_door", lambda _, one: Door(one.name, OPEN, server_context))
+    with doors_with(server_context):
+        yield

@@ -16,7 +16,7 @@ import pytest
 
 from core.broker.serving import tls_transport
 from core.broker.serving.tls_transport import TlsError, TlsTransport
-from tests.support.tls_peer import TlsPeer, contexts
+from tests.support.tls_peer import TlsPeer, contexts, without_certificate
 
 BUFFER = memoryview(bytearray(300_000))
 
@@ -262,7 +262,7 @@ def test_a_refusal_says_why(
 ) -> None:
     """In the log, and to the client by an alert."""
     server, client = contexts(tmp_path)
-    client = ssl.create_default_context(cadata=ssl.DER_cert_to_PEM_cert(client.get_ca_certs(binary_form=True)[0]))
+    client = without_certificate(client)
     for context, settings in ((server, ours), (client, theirs)):
         for key, value in settings.items():
             setattr(context, key, value)
