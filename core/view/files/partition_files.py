@@ -21,6 +21,7 @@ from core.files.file_names import (
     is_folder,
     parse_offset_file_name,
 )
+from core.files.login_secret import LOGIN_SECRET
 from core.files.owner_socket_file import OWNER_SOCKET
 from core.files.producer_snapshot import count_producers
 from core.forensics.damage import DamagedRange
@@ -92,6 +93,7 @@ def what_is(name: str, kind: FileKind | None) -> str:
     others = {
         LOCK: "lock of the directory",
         OWNER_SOCKET: "socket of the broker",
+        LOGIN_SECRET: "secret of the broker's logins",
         DELETED_SUFFIX: "to be deleted",
         SWAP_SUFFIX: "of a compaction that was not finished",
         CLEANED_SUFFIX: "of a compaction that was not finished",
