@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.broker.config.effective_configs import Configs
 from core.broker.controller.active_controller import ActiveController
@@ -27,6 +27,9 @@ from core.common.pending import Pending, Schedule
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.zookeeper_session import SessionFigures
 
+if TYPE_CHECKING:
+    from core.broker.replication.peer_security import PeerSecurity
+
 _log = logging.getLogger("plog.controller")
 
 _RESIGN_SECONDS = 2.0
@@ -46,7 +49,10 @@ class ControllerElector:
         controller: BrokerMetadata,
         configs: Configs,
         schedule: Schedule,
+        *,
+        security: PeerSecurity | None = None,
     ) -> None:
+        self._security = security
         self._entry = entry
         self._peers = peers
         self._node_id = node_id
@@ -59,7 +65,11 @@ class ControllerElector:
         self._tasks = LoopTasks()
         self._is_closed = False
         self.pool = PeerPool(
-            peers.find_endpoint, configs.broker, self._buffers, client_id=f"controller-{node_id}-questions"
+            peers.find_endpoint,
+            configs.broker,
+            self._buffers,
+            client_id=f"controller-{node_id}-questions",
+            security=security,
         )
         """Connections to other brokers, for questions before a decision."""
         controller.subscribe(self._on_metadata)
@@ -149,7 +159,8 @@ class ControllerElector:
         on_answer: Callable[[ControllerRequest, Any], None],
         on_mistake: Callable[[], None],
     ) -> ControllerSender:
-        link = PeerLink(self._buffers, self._configs.broker, client_id=f"controller-{self._node_id}")
+        client_id = f"controller-{self._node_id}"
+        link = PeerLink(self._buffers, self._configs.broker, client_id=client_id, security=self._security)
         return ControllerSender(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer, on_mistake)
 
     async def _balance(self, term: ActiveController) -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from core.broker.replication.peer_connection import PeerLink, ensure_allowed
+from core.broker.replication.peer_connection import PeerLink
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError, KafkaError
@@ -81,7 +81,7 @@ class ControllerSender:
                     raise ConnectionFailedError("it has no listener for brokers", where=str(request.broker_id))
                 connection = await self._link.connect(self._endpoint)
                 answer = await connection.send(request.api, request.version, request.request)
-                ensure_allowed(answer, connection.local_host)
+                connection.identity.ensure_allowed(answer)
             except (ConnectionFailedError, KafkaError) as error:
                 self._note_failure(request, str(error))
             else:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.coordinators.transaction_verifier import TransactionVerifier
-from core.broker.replication.peer_connection import PeerPool, missing_right
+from core.broker.replication.peer_connection import PeerPool
 from core.broker.serving.loop_tasks import LoopTasks
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
@@ -27,6 +28,9 @@ from core.protocol.schema.transactions import (
     WriteTxnMarkersRequest,
 )
 from core.records.control_record import EndTransactionMarker
+
+if TYPE_CHECKING:
+    from core.broker.replication.peer_security import PeerSecurity
 
 _log = logging.getLogger("plog.transactions")
 
@@ -106,7 +110,8 @@ class MarkerSender:
             for topic in one.topics
             for result in topic.partitions
         }
-        if way := next(filter(None, (missing_right(code, "") for code in codes.values())), ""):
+        identity = self._pool.identity(leader)
+        if way := next(filter(None, map(identity.missing_right, codes.values())), ""):
             _log.warning("broker %d refuses markers of %s%s", leader, prepared.transactional_id, way)
         return {name for name in names if codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR) not in _NOT_NEEDED}
 
@@ -126,10 +131,12 @@ class TransactionPeers:
         config: BrokerConfig,
         buffers: ReceiveBuffers,
         client: str,
+        security: PeerSecurity | None = None,
     ) -> None:
         """`client` names this broker in the others' logs."""
         self._pools = [
-            PeerPool(find_endpoint, config, buffers, client_id=f"{client}-{what}") for what in ("markers", "verifier")
+            PeerPool(find_endpoint, config, buffers, client_id=f"{client}-{what}", security=security)
+            for what in ("markers", "verifier")
         ]
         self.markers = MarkerSender(self._pools[0])
         self.verifier = TransactionVerifier(self._pools[1])

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.controller_channel import ControllerChannel, ControllerErrand
-from core.broker.replication.peer_connection import missing_right
 from core.cluster.image.broker_metadata import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -106,7 +105,7 @@ class AutoTopicCreation:
             _log.info("the controller makes topic %s", result.name)
             return
         message = result.error_message or error.text
-        way = missing_right(error, self._channel.local_host, "--operation Create --cluster")
+        way = self._channel.identity.missing_right(error, "--operation Create --cluster")
         if not way or result.name not in self._unauthorized:
             _log.warning("the controller does not make topic %s: %s%s", result.name, message, way)
         if way:  # the client has the right, and is told to come again

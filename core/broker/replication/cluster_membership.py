@@ -356,8 +356,9 @@ class Membership:
         self._fence = ControlFence()
         buffers = ReceiveBuffers()
         config, client_id = configs.broker, f"broker-{node_id}"
-        self.channel = ControllerChannel(self._find_controller, config, buffers, client_id=client_id)
-        self.transactions = TransactionPeers(peers.find_endpoint, config, buffers, client_id)
+        security = peers.make_security(lambda: configs.broker)
+        self.channel = ControllerChannel(self._find_controller, config, buffers, client_id=client_id, security=security)
+        self.transactions = TransactionPeers(peers.find_endpoint, config, buffers, client_id, security)
         self.producer_ids = ProducerIdBlocks(self.channel, node_id=node_id, broker_epoch=self._broker_epoch)
         self._isr_reporter = IsrReporter(
             self.channel, node_id=node_id, broker_epoch=self._broker_epoch, on_answer=replicas.on_isr_answer
@@ -374,6 +375,7 @@ class Membership:
                 runtime=runtime,
                 buffers=buffers,
                 quota=replication_quota,
+                security=security,
             )
         )
         replicas.on_proposal.append(self._isr_reporter.propose)
@@ -382,7 +384,9 @@ class Membership:
         verifier = self.transactions.verifier
         replicas.on_stopped.append(verifier.forget)
         replicas.on_role.append(lambda partition: verifier.forget(partition.log.partition))
-        self.control = ControllerElector(entry, peers, node_id, controller, configs, runtime.schedule)
+        self.control = ControllerElector(
+            entry, peers, node_id, controller, configs, runtime.schedule, security=security
+        )
         """The broker's candidacy for controller."""
 
     def _broker_epoch(self) -> int:

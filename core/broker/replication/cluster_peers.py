@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.serving.listener_endpoints import PLAINTEXT
+from core.broker.serving.listener_endpoints import PLAINTEXT, PROTOCOLS
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
 from core.protocol.schema.control_request import UpdateMetadataBroker
 from core.protocol.schema.metadata_records import BrokerEndpoint, RegisterBrokerRecord
 
-_log = logging.getLogger("plog.broker")
+if TYPE_CHECKING:
+    from core.broker.replication.peer_security import PeerSecurity
 
-PLAINTEXT_PROTOCOL = 0
-"""PLAINTEXT, as registrations name it (org.apache.kafka.common.security.auth.SecurityProtocol)."""
+_log = logging.getLogger("plog.broker")
 
 
 class ClusterPeers:
     """A `core.cluster.partition.leadership.Peers`; owned by the broker's task.
 
-    Brokers reach each other at the listener `inter.broker.listener.name`; if that is not set, at the one named
-    PLAINTEXT, or else at any with that protocol.
+    Brokers reach each other at the listener `inter.broker.listener.name`, by the protocol that this broker's own one
+    has; without that setting at the one with the name of `security.inter.broker.protocol`, or else at any with that
+    protocol.
     """
 
     def __init__(self, config: BrokerConfig, find_image: Callable[[], MetadataImage]) -> None:
         self.max_lag_ms = config.replica_lag_time_max_ms
-        name = config.inter_broker_listener_name
-        self._listener = None if name is None else name.strip().upper()
+        self._listener = config.inter_broker_listener
+        self._is_named = config.inter_broker_listener_name is not None
+        self._protocol = config.protocol_of(self._listener)
         self._find_image = find_image
         self._unreachable: set[int] = set()
         self._found: dict[int, tuple[RegisterBrokerRecord, Endpoint]] = {}  # with the record that it comes from
+
+    def make_security(self, find_config: Callable[[], BrokerConfig]) -> PeerSecurity | None:
+        """Returns how connections to other brokers begin; None for PLAINTEXT. Raises what `PeerSecurity` raises."""
+        if self._protocol == PLAINTEXT:
+            return None
+        from core.broker.replication.peer_security import PeerSecurity
+
+        return PeerSecurity(find_config)
 
     def find_broker_epoch(self, node_id: int) -> int | None:
         """See `Peers.find_broker_epoch`."""
@@ -66,14 +77,19 @@ class ClusterPeers:
             return Endpoint(found.host, found.port)
         if node_id not in self._unreachable:
             self._unreachable.add(node_id)
-            wanted = "at which PLAINTEXT is spoken"
-            if self._listener is not None:
+            wanted = f"at which {self._protocol} is spoken"
+            if self._is_named:
                 wanted = f"{self._listener} (inter.broker.listener.name) {wanted}"
-            has = ", ".join(f"{one.name}://{one.host}:{one.port}" for one in endpoints) or "none"
+            has = ", ".join(f"{one.name}://{one.host}:{one.port} ({_protocol(one)})" for one in endpoints) or "none"
             _log.error("broker %d can't be reached: it has no listener %s; it has %s", node_id, wanted, has)
         return None
 
     def _find(self, endpoints: Iterable[BrokerEndpoint]) -> BrokerEndpoint | None:
-        plaintext = [one for one in endpoints if one.security_protocol == PLAINTEXT_PROTOCOL]
-        named = [one for one in plaintext if one.name.upper() == (self._listener or PLAINTEXT)]
-        return next(iter(named if self._listener is not None else [*named, *plaintext]), None)
+        spoken = [one for one in endpoints if _protocol(one) == self._protocol]
+        named = [one for one in spoken if one.name.upper() == (self._listener if self._is_named else self._protocol)]
+        return next(iter(named if self._is_named else [*named, *spoken]), None)
+
+
+def _protocol(endpoint: BrokerEndpoint) -> str:
+    number = endpoint.security_protocol
+    return PROTOCOLS[number] if 0 <= number < len(PROTOCOLS) else f"protocol {number}"

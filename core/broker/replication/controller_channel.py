@@ -16,16 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.peer_connection import PeerConnection, PeerLink, missing_right
+from core.broker.replication.peer_connection import PeerConnection, PeerIdentity, PeerLink
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from core.broker.replication.peer_security import PeerSecurity
 
 _log = logging.getLogger("plog.broker")
 
@@ -95,6 +98,7 @@ class ControllerChannel:
         *,
         client_id: str,
         backoff_ms: int = _BACKOFF_MS,
+        security: PeerSecurity | None = None,
     ) -> None:
         """`find_controller` returns id and endpoint of the newest known controller. That must be no older than the
         sender of any LeaderAndIsr that was applied: an older one would refuse an epoch that it does not know yet as if
@@ -103,7 +107,7 @@ class ControllerChannel:
         self._find_controller = find_controller
         self._client_id = client_id
         self._backoff_ms = backoff_ms
-        self._link = PeerLink(buffers, config, client_id=client_id)
+        self._link = PeerLink(buffers, config, client_id=client_id, security=security)
         self._connecting = asyncio.Lock()
         self._connected: _Connected | None = None
         self._changed = asyncio.Event()
@@ -154,7 +158,7 @@ class ControllerChannel:
         answer = await connected.connection.send(api, version, request)
         error = ErrorCode.of(find_error(answer))
         if error is not ErrorCode.NONE:
-            way = missing_right(error, connected.connection.local_host)
+            way = connected.connection.identity.missing_right(error)
             raise KafkaError(error, f"broker {connected.node_id} refuses {api.name}: {error.text}{way}")
         return answer
 
@@ -169,9 +173,9 @@ class ControllerChannel:
             _log.info("the controller answers %s again", api.name)
 
     @property
-    def local_host(self) -> str:
-        """This broker's address, as the controller sees it; "" without a connection."""
-        return self._link.local_host
+    def identity(self) -> PeerIdentity:
+        """Who this broker is for the controller."""
+        return self._link.identity
 
     # --- the present controller
 

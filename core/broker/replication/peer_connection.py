@@ -7,6 +7,9 @@ it grows with the bytes that arrive, never with a claimed size.
 The records of a response are a view of that buffer. They are valid until the next request is sent on the connection. If
 more responses are due when they come, the buffer is left to them, and the connection goes on with another one.
 
+Where the brokers' listener speaks TLS or SASL, a connection is ready when both are done (`PeerSecurity`). It logs in
+again before its session ends (KIP-368); requests wait meanwhile, and those that were sent before are answered.
+
 A connection fails as a whole: when it breaks, or a response is late or invalid, all waiting requests and all later ones
 get a ConnectionFailedError. The caller then connects again.
 
@@ -20,18 +23,23 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.serving.listener_endpoints import SAME_PROTOCOLS
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, PlogError
 from core.protocol.frame import SIZE, decode_response, encode_request
 from core.protocol.message import Api, schema_of
-from core.security.principal import ANONYMOUS
+from core.security.principal import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from core.broker.replication.peer_security import ClientTransport, PeerSecurity
+    from core.client.net.authenticator import Authenticator, Question
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -41,7 +49,10 @@ _BUFFER_BYTES = 64 * 1024
 _MOST_RECEIVED_BYTES = 1024 * 1024
 """The most bytes received at once: more would delay other connections."""
 _MAX_INT32 = 0x7FFFFFFF
+_LOGIN_VERSION = 2  # of SaslAuthenticate, with tagged fields; of SaslHandshake 1 is the newest
 _CLOSED = "it was closed"
+_ALERT = b"\x15\x03"
+"""The answer of a port with TLS to a request without; it would be the size of an answer of 352 MB."""
 _UNASKED = "data came without a request"
 
 
@@ -51,21 +62,34 @@ DESCRIBE_TOPICS = "--operation Describe --topic '*'"
 """The right for ListOffsets, with which followers ask as clients do."""
 
 
-def missing_right(error: ErrorCode, local_host: str, right: str = _CLUSTER_ACTION) -> str:
-    """Returns what an operator does if another broker refuses this one for lack of a right, to be added to the refusal;
-    "" for other errors. `local_host` is the address from which it asks, `right` are options of plog acl add.
-    """
-    if error not in _UNAUTHORIZED:
-        return ""
-    give = f"--allow-principal {ANONYMOUS} --allow-host {local_host or 'HOST'} {right}"
-    return f"; this broker is {ANONYMOUS} there, who lacks a right: plog acl add (or kafka-acls --add) {give}"
+class PeerIdentity(NamedTuple):
+    """Who this broker is for another one, and from which address it asks; "" without a connection."""
+
+    principal: Principal = ANONYMOUS
+    host: str = ""
+
+    def missing_right(self, error: ErrorCode, right: str = _CLUSTER_ACTION) -> str:
+        """Returns what an operator does if another broker refuses this one for lack of a right, to be added to the
+        refusal; "" for other errors. `right` are options of plog acl add.
+        """
+        if error not in _UNAUTHORIZED:
+            return ""
+        who = f"--allow-principal {_quoted(str(self.principal))}"
+        if self.principal == ANONYMOUS:
+            ways = f"plog acl add (or kafka-acls --add) {who} --allow-host {self.host or 'HOST'} {right}"
+        else:
+            ways = f"super.users={self.principal} at all brokers, or plog acl add (or kafka-acls --add) {who} {right}"
+        return f"; this broker is {self.principal} there, who lacks a right: {ways}"
+
+    def ensure_allowed(self, answer: Any) -> None:
+        """Raises KafkaError if the answer as a whole says that this broker lacks a right."""
+        error = ErrorCode.of(getattr(answer, "error_code", 0))
+        if way := self.missing_right(error):
+            raise KafkaError(error, f"{error.text}{way}")
 
 
-def ensure_allowed(answer: Any, local_host: str) -> None:
-    """Raises KafkaError if the answer as a whole says that this broker lacks a right."""
-    error = ErrorCode.of(getattr(answer, "error_code", 0))
-    if way := missing_right(error, local_host):
-        raise KafkaError(error, f"{error.text}{way}")
+def _quoted(text: str) -> str:
+    return text if text.replace(":", "").isalnum() else f"'{text}'"
 
 
 class _Expected(NamedTuple):
@@ -80,12 +104,28 @@ class PeerConnection:
     """Owned by one task of the loop."""
 
     def __init__(
-        self, sock: socket.socket, where: str, buffers: ReceiveBuffers, *, client_id: str, request_timeout_s: float
+        self,
+        sock: socket.socket,
+        endpoint: Endpoint,
+        buffers: ReceiveBuffers,
+        *,
+        client_id: str,
+        request_timeout_s: float,
+        security: PeerSecurity | None = None,
+        tls: ClientTransport | None = None,
     ) -> None:
-        """Takes over a connected, non-blocking socket; `connect` makes one."""
+        """Takes over a connected, non-blocking socket, and the TLS on it; `connect` makes one."""
         self._loop = asyncio.get_running_loop()
-        self._socket = sock
-        self._where = where
+        self._plain = sock
+        self._socket: socket.socket | ClientTransport = tls or sock
+        self._tls = tls
+        self._security = security
+        self._authenticator: Authenticator | None = None if security is None else security.make_authenticator()
+        self._login: asyncio.Task[None] | None = None
+        """The login before the session's end, which later requests wait for."""
+        self._held: list[tuple[bytearray, _Expected]] = []
+        self._endpoint = endpoint
+        self._where = str(endpoint)
         self._buffers = buffers
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
@@ -93,6 +133,7 @@ class PeerConnection:
         self._correlation_id = 0
         self._buffer = buffers.take(_BUFFER_BYTES)
         self._end = 0  # of the received bytes; a response, or a part of one, begins at 0
+        self._has_answered = False
         self._is_lent = False  # whether records of the last response use the buffer
         self._out = bytearray()
         self._is_writing = False
@@ -109,21 +150,43 @@ class PeerConnection:
         client_id: str,
         connect_timeout_s: float,
         request_timeout_s: float,
+        security: PeerSecurity | None = None,
     ) -> Self:
-        """Raises ConnectionFailedError if the connection is not accepted within that time."""
+        """Raises ConnectionFailedError if the connection is not accepted within that time, TLS and login included."""
+        begun: socket.socket | Self | None = None
+        missing = "no answer"
         try:
             async with asyncio.timeout(connect_timeout_s):
-                sock = await _connected_socket(endpoint)
-        except (OSError, ValueError) as error:  # ValueError for a name that is invalid
+                begun = sock = await _connected_socket(endpoint)
+                missing = "TLS did not begin"
+                tls = None if security is None else await security.shake_hands(sock, endpoint)
+                missing = "no answer to the login"
+                begun = connection = cls(
+                    sock,
+                    endpoint,
+                    buffers,
+                    client_id=client_id,
+                    request_timeout_s=request_timeout_s,
+                    security=security,
+                    tls=tls,
+                )
+                await connection._log_in()
+                begun = None
+                return connection
+        except (OSError, ValueError, PlogError) as error:  # ValueError for a name that is invalid
             is_late = isinstance(error, TimeoutError) and error.errno is None
-            reason = f"no answer in {connect_timeout_s:g} s" if is_late else _reason(error)
+            reason = f"{missing} in {connect_timeout_s:g} s" if is_late else _reason(error)
+            if security is not None and isinstance(begun, socket.socket):
+                reason = await security.explain(error, endpoint) or reason
             raise ConnectionFailedError(f"could not connect to {endpoint}: {reason}", where=str(endpoint)) from error
-        return cls(sock, str(endpoint), buffers, client_id=client_id, request_timeout_s=request_timeout_s)
+        finally:
+            if begun is not None:
+                begun.close()
 
     @property
-    def local_host(self) -> str:
-        """This broker's address, as the other one sees it; "" once the connection is closed."""
-        return "" if self.is_closed else str(self._socket.getsockname()[0])
+    def identity(self) -> PeerIdentity:
+        host = "" if self.is_closed else str(self._plain.getsockname()[0])
+        return PeerIdentity(ANONYMOUS if self._security is None else self._security.principal, host)
 
     # --- out
 
@@ -136,31 +199,45 @@ class PeerConnection:
         """
         if self.is_closed:
             raise self._failure("it is closed")
+        if self._authenticator is not None and self._login is None and self._authenticator.is_due:
+            self._login = self._loop.create_task(self._log_in_again(self._authenticator.wait_s))
+        frame, expected = self._framed(api, version, request)
+        self._is_lent = False
+        if self._login is None:
+            self._put(frame, expected)
+        else:
+            self._held.append((frame, expected))
+        return expected.answer
+
+    def _framed(self, api: Api[Any, Any], version: int, request: object) -> tuple[bytearray, _Expected]:
         self._correlation_id = (self._correlation_id + 1) & _MAX_INT32
         frame = encode_request(api, version, self._correlation_id, self._client_id, request)
         deadline_s = self._loop.time() + self._request_timeout_s
-        answer: asyncio.Future[Res] = self._loop.create_future()
-        self._expected.append(_Expected(api, version, self._correlation_id, deadline_s, answer))
+        return frame, _Expected(api, version, self._correlation_id, deadline_s, self._loop.create_future())
+
+    def _put(self, frame: bytearray, expected: _Expected) -> None:
+        self._expected.append(expected)
         if self._timer is None:
-            self._timer = self._loop.call_at(deadline_s, self._on_timer)
-        self._is_lent = False
+            self._timer = self._loop.call_at(expected.deadline_s, self._on_timer)
         self._out += frame
         if not self._is_writing:
             self._flush()
-        return answer
 
     def _flush(self) -> None:
         """Sends as much as the socket takes now; the rest when it takes more."""
+        tls = self._tls
         try:
+            if tls is not None and tls.has_unsent:
+                tls.flush()
             while self._out:
                 del self._out[: self._socket.send(self._out)]
         except BlockingIOError:
             pass
         except OSError as error:
-            self._fail(_reason(error))
+            self._fail_by(error)
             return
-        if bool(self._out) != self._is_writing:
-            self._is_writing = bool(self._out)
+        if (has_more := bool(self._out) or (tls is not None and tls.has_unsent)) != self._is_writing:
+            self._is_writing = has_more
             if self._is_writing:
                 self._loop.add_writer(self._socket.fileno(), self._flush)
             else:
@@ -176,18 +253,51 @@ class PeerConnection:
             return
         self._timer = self._loop.call_at(self._expected[0].deadline_s, self._on_timer)
 
+    # --- logging in
+
+    async def _log_in(self) -> None:
+        """Logs in, if the listener speaks SASL. Raises PlogError if the other broker refuses, or does not prove that it
+        knows the password; the connection stays as it is.
+        """
+        if self._authenticator is None:
+            return
+        asking, answer = self._authenticator.ask(), None
+        while (question := await asyncio.to_thread(_next, asking, answer)) is not None:  # it computes for milliseconds
+            api, request, version = question
+            try:
+                frame, expected = self._framed(api, min(version, _LOGIN_VERSION), request)
+                if self.is_closed:
+                    raise self._failure("it is closed")
+                self._put(frame, expected)
+                answer = await expected.answer
+            except PlogError as error:
+                asking.throw(error)
+
+    async def _log_in_again(self, wait_s: float) -> None:
+        try:
+            await asyncio.sleep(wait_s)
+            await self._log_in()
+        except PlogError as error:
+            self._login = None
+            self._fail(f"this broker could not log in again: {_reason(error)}")
+            return
+        self._login = None
+        held, self._held = self._held, []
+        for one in held:
+            self._put(*one)
+
     # --- in
 
     def _on_readable(self) -> None:
         try:
             if not self._expected:  # unexpected bytes must not overwrite records in the buffer
-                self._fail(_UNASKED if self._socket.recv(1) else _CLOSED)
+                self._fail(_UNASKED if self._socket.recv_into(memoryview(bytearray(1))) else _CLOSED)
                 return
             received = self._socket.recv_into(self._buffer[self._end : self._end + _MOST_RECEIVED_BYTES])
         except BlockingIOError:
             return
         except OSError as error:
-            self._fail(_reason(error))
+            self._fail_by(error)
             return
         if received == 0:
             self._fail(_CLOSED)
@@ -197,10 +307,22 @@ class PeerConnection:
             self._keep_rest(self._take_answers())
         except MalformedMessageError as error:
             self._fail(error.message)
+            return
+        if self._tls is not None and self._tls.has_plaintext:
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Reads what TLS has decrypted, of which the selector knows nothing; other connections had their turn."""
+        if not self.is_closed:
+            self._on_readable()
 
     def _take_answers(self) -> int:
         """Completes the future of each complete response, and returns where the rest begins."""
         start = 0
+        if not self._has_answered and self._end >= SIZE.size:
+            self._has_answered = True
+            if bytes(self._buffer[:2]) == _ALERT:
+                raise MalformedMessageError(f"it speaks TLS; {SAME_PROTOCOLS}")
         while start + SIZE.size <= self._end:
             body = start + SIZE.size
             end = body + self._answer_size(start)
@@ -251,6 +373,17 @@ class PeerConnection:
 
     # --- closing
 
+    def _fail_by(self, error: OSError) -> None:
+        """Fails for that error, or for the alert that explains it: the other broker may have sent one, and closed."""
+        refusal = None
+        if self._security is not None and self._tls is not None:
+            refusal = self._security.refusal(error, self._endpoint)
+            try:
+                self._tls.recv_into(memoryview(bytearray(1)))
+            except OSError as last:
+                refusal = refusal or self._security.refusal(last, self._endpoint)
+        self._fail(refusal or _reason(error))
+
     def _fail(self, reason: str) -> None:
         """Closes the connection; waiting requests get the reason."""
         if self.is_closed:
@@ -258,18 +391,21 @@ class PeerConnection:
         self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._login is not None:
+            self._login.cancel()
         self._loop.remove_reader(self._socket.fileno())
         if self._is_writing:
             self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
-        self._out.clear()
+        self._out = bytearray()  # the error may hold a view of what was to be sent
         if not self._is_lent:
             self._buffers.give_back(self._buffer)
-        for expected in self._expected:
+        for expected in (*self._expected, *(one for _, one in self._held)):
             if not expected.answer.done():
                 expected.answer.set_exception(self._failure(reason))
                 expected.answer.exception()  # or Python logs an exception that was never retrieved
         self._expected.clear()
+        self._held.clear()
 
     def _failure(self, reason: str) -> ConnectionFailedError:
         return ConnectionFailedError(f"lost the connection to {self._where}: {reason}", where=self._where)
@@ -304,7 +440,16 @@ async def _connected_socket(endpoint: Endpoint) -> socket.socket:
     raise failure
 
 
+def _next(asking: Generator[Question, Any, None], answer: object) -> Question | None:
+    try:
+        return asking.send(answer)
+    except StopIteration:
+        return None
+
+
 def _reason(error: Exception) -> str:
+    if isinstance(error, PlogError):
+        return f"{error.message}; {error.hint}" if error.hint else error.message
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
         return os.strerror(error.errno).lower()  # asyncio's text is "connect call failed"
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
@@ -323,12 +468,19 @@ class PeerLink:
     """Owned by the broker's loop; any of its tasks may connect."""
 
     def __init__(
-        self, buffers: ReceiveBuffers, config: BrokerConfig, *, client_id: str, request_timeout_ms: int | None = None
+        self,
+        buffers: ReceiveBuffers,
+        config: BrokerConfig,
+        *,
+        client_id: str,
+        request_timeout_ms: int | None = None,
+        security: PeerSecurity | None = None,
     ) -> None:
         """`client_id` names this broker in the other one's log. The default of `request_timeout_ms` is
-        `controller.socket.timeout.ms`.
+        `controller.socket.timeout.ms`. `security` is None if the brokers' listener is PLAINTEXT.
         """
         self._buffers = buffers
+        self._security = security
         self._client_id = client_id
         self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
         timeout_ms = config.controller_socket_timeout_ms if request_timeout_ms is None else request_timeout_ms
@@ -345,13 +497,12 @@ class PeerLink:
         return self._endpoint if is_connected else None
 
     @property
-    def local_host(self) -> str:
-        """See `PeerConnection.local_host`."""
-        return "" if self._connection is None else self._connection.local_host
+    def identity(self) -> PeerIdentity:
+        return PeerIdentity() if self._connection is None else self._connection.identity
 
     def reason(self, error: ErrorCode, right: str = _CLUSTER_ACTION) -> str:
         """Returns the name of the error in an answer, and what to do about it if the right is missing."""
-        return error.name + missing_right(error, self.local_host, right)
+        return error.name + self.identity.missing_right(error, right)
 
     async def connect(self, endpoint: Endpoint) -> PeerConnection:
         """Returns a connection to that endpoint, which concurrent callers share; closes one to another endpoint. Raises
@@ -370,6 +521,7 @@ class PeerLink:
                     client_id=self._client_id,
                     connect_timeout_s=self._connect_timeout_s,
                     request_timeout_s=self._request_timeout_s,
+                    security=self._security,
                 )
                 self._endpoint = endpoint
                 self._ensure_open()
@@ -402,8 +554,10 @@ class PeerPool:
         buffers: ReceiveBuffers,
         *,
         client_id: str,
+        security: PeerSecurity | None = None,
     ) -> None:
         """`find_endpoint` returns another broker's endpoint, or None if that is not alive."""
+        self._security = security
         self._find_endpoint = find_endpoint
         self._config = config
         self._buffers = buffers
@@ -417,15 +571,21 @@ class PeerPool:
         """
         link = self._links.get(node_id)
         if link is None:
-            link = self._links[node_id] = PeerLink(self._buffers, self._config, client_id=self._client_id)
+            link = self._links[node_id] = PeerLink(
+                self._buffers, self._config, client_id=self._client_id, security=self._security
+            )
         endpoint = self._find_endpoint(node_id)
         if endpoint is None or self._is_closed:
             link.leave()
             raise ConnectionFailedError(f"broker {node_id} is not known to live", where=self._client_id)
         connection = await link.connect(endpoint)
         answer = await connection.send(api, version, request)
-        ensure_allowed(answer, connection.local_host)
+        connection.identity.ensure_allowed(answer)
         return answer
+
+    def identity(self, node_id: int) -> PeerIdentity:
+        link = self._links.get(node_id)
+        return PeerIdentity() if link is None else link.identity
 
     def on_brokers_changed(self) -> None:
         """Drops connections to brokers that are dead or have moved: a suspended broker keeps its connections open, and

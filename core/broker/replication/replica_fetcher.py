@@ -29,7 +29,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.partitions.replica_manager import ReplicaManager
@@ -68,6 +68,9 @@ from core.protocol.schema.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+
+if TYPE_CHECKING:
+    from core.broker.replication.peer_security import PeerSecurity
 
 _log = logging.getLogger("plog.broker")
 
@@ -152,6 +155,7 @@ class FollowingBroker:
     buffers: ReceiveBuffers
     quota: ReplicationQuota
     """The quota for throttled partitions."""
+    security: PeerSecurity | None = None
 
 
 class ReplicaFetcher:
@@ -299,6 +303,7 @@ class ReplicaFetcher:
             config,
             client_id=f"broker-{self._broker.node_id}-fetcher-0",
             request_timeout_ms=config.replica_socket_timeout_ms,
+            security=self._broker.security,
         )
 
     # --- answers

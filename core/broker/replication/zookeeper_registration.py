@@ -25,7 +25,7 @@ from core.broker.config.client_quotas import ClientQuotas
 from core.broker.controller.active_controller import ActiveController, Ask, MakeQueue
 from core.broker.replication.unenforced_security import UnenforcedSecurity
 from core.broker.requests.unannounced_topics import UnannouncedTopics
-from core.broker.serving.listener_endpoints import PLAINTEXT
+from core.broker.serving.listener_endpoints import PROTOCOLS
 from core.broker.serving.loop_tasks import LoopTasks
 from core.cluster.controller.elections import ElectionPolicy
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
@@ -146,27 +146,35 @@ _HALF_RACKS = "Kafka's controller makes no topics then, and answers UNKNOWN_SERV
 
 def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapping[int, BrokerNode]) -> None:
     """Raises UsageError if this broker's listener for brokers is not among its `own`, or not among those of all
-    `others`, or if it is a guess which of several they use.
+    `others`, if one of them has another security protocol there, or if it is a guess which of several they use.
     """
     if not others:
         return
     common = set.intersection(*({one.listener.upper() for one in broker.endpoints} for broker in others.values()))
     wanted = config.inter_broker_listener
-    is_guess = config.inter_broker_listener_name is None and wanted != PLAINTEXT and len(common) > 1
+    is_guess = config.inter_broker_listener_name is None and wanted not in PROTOCOLS and len(common) > 1
+    spoken = {
+        one.security_protocol
+        for broker in others.values()
+        for one in broker.endpoints
+        if one.listener.upper() == wanted
+    }
     if wanted not in own:
         reason = f"it has no listener {wanted} (inter.broker.listener.name)"
     elif wanted not in common:
         reason = f"they have no listener {wanted}"
     elif is_guess:
         reason = "inter.broker.listener.name does not say which listener they use"
+    elif spoken != {ours := config.protocol_of(wanted)}:
+        reason = f"it speaks {ours} at {wanted}, and they speak {' or '.join(sorted(spoken))} there"
     else:
         return
     known = "; ".join(f"broker {node_id} has {', '.join(map(str, one.endpoints))}" for node_id, one in others.items())
     name = common.pop() if len(common) == 1 else "NAME"
-    raise UsageError(
-        f"the cluster's other brokers could not reach this one: {reason}; {known}",
-        hint=f"--listener {name}://HOST:PORT --set inter.broker.listener.name={name}, as the others have it",
-    )
+    hint = f"--listener {name}://HOST:PORT --set inter.broker.listener.name={name}, as the others have it"
+    if "speaks" in reason:
+        hint = f"listener.security.protocol.map={wanted}:{sorted(spoken)[0]},.., as the others have it"
+    raise UsageError(f"the cluster's other brokers could not reach this one: {reason}; {known}", hint=hint)
 
 
 def find_doubts(own: BrokerNode, others: Mapping[int, BrokerNode]) -> list[str]:

@@ -15,6 +15,8 @@ from core.common.errors import UsageError
 PLAINTEXT = "PLAINTEXT"
 PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """By the numbers that registrations have (org.apache.kafka.common.security.auth.SecurityProtocol)."""
+SAME_PROTOCOLS = "listener.security.protocol.map must say the same at all brokers"
+"""A hint about a broker's listener that another broker finds with another protocol."""
 DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 """As in Kafka's DescribeConfigs."""
 

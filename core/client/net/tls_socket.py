@@ -86,7 +86,7 @@ class TlsSocket:
             with contextlib.suppress(OSError):
                 self._flush()  # the alert that tells the server why
             plain.close()
-            raise _handshake_failure(error, peer) from error
+            raise handshake_failure(error, peer) from error
         except TimeoutError as error:
             plain.close()
             seconds = SILENCE_SECONDS if is_hasty else plain.gettimeout()
@@ -224,7 +224,8 @@ def _not_connected(peer: TlsPeer, what: str, hint: str | None = None) -> Connect
     return ConnectionFailedError(f"could not connect to {peer.where}: {what}", where=peer.where, hint=hint)
 
 
-def _handshake_failure(error: ssl.SSLError, peer: TlsPeer) -> AccessError:
+def handshake_failure(error: ssl.SSLError, peer: TlsPeer) -> AccessError:
+    """Explains why the handshake failed; connects again to look at a certificate that was refused."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _certificate_failure(error, peer)
     return alert_failure(error, peer) or _not_connected(peer, f"TLS failed: {_reason(error)}")

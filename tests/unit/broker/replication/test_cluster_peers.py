@@ -69,8 +69,8 @@ def test_a_broker_that_can_not_be_reached_is_named_once(caplog: pytest.LogCaptur
             assert (found is not None) == (endpoints == (INTERNAL,))
     reason = "it has no listener INTERNAL (inter.broker.listener.name) at which PLAINTEXT is spoken"
     assert caplog.messages == [
-        f"broker 1 can't be reached: {reason}; it has CLIENT://c:1, INTERNAL://s:4",
-        f"broker 1 can't be reached: {reason}; it has CLIENT://c:1",
+        f"broker 1 can't be reached: {reason}; it has CLIENT://c:1 (PLAINTEXT), INTERNAL://s:4 (SSL)",
+        f"broker 1 can't be reached: {reason}; it has CLIENT://c:1 (PLAINTEXT)",
     ]
 
 

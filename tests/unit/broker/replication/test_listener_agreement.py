@@ -59,6 +59,34 @@ def test_a_broker_that_can_not(own: str, inner: str | None, theirs: list[str], r
     assert refused.value.hint.startswith("--listener ")
 
 
+@for_each(
+    "own, theirs, problem",
+    [
+        ("PLAINTEXT", ["SASL_SSL"], "it speaks PLAINTEXT at B, and they speak SASL_SSL there"),
+        ("SSL", ["PLAINTEXT", "SSL"], "it speaks SSL at B, and they speak PLAINTEXT or SSL there"),
+        ("SASL_SSL", ["SASL_SSL"], None),
+        ("SASL_PLAINTEXT", ["SASL_PLAINTEXT", "SASL_PLAINTEXT"], None),
+    ],
+)
+def test_brokers_speak_one_protocol_to_each_other(own: str, theirs: list[str], problem: str | None) -> None:
+    """Another's listener for clients may have any."""
+    settings = {
+        "listeners": "A://:1,B://:2",
+        "listener.security.protocol.map": f"A:PLAINTEXT,B:{own}",
+        "inter.broker.listener.name": "B",
+    }
+    brokers = {
+        number: BrokerNode((BrokerEndpoint("A", "h", 1, "SASL_SSL"), BrokerEndpoint("B", "h", 2, protocol)), 0)
+        for number, protocol in enumerate(theirs, start=1)
+    }
+    if problem is None:
+        ensure_others_reach(BrokerConfig.parse(settings), ["A", "B"], brokers)
+        return
+    with pytest.raises(UsageError, match=f"could not reach this one: {problem}; broker 1 has A://h:1, B") as refused:
+        ensure_others_reach(BrokerConfig.parse(settings), ["A", "B"], brokers)
+    assert (refused.value.hint or "").startswith(f"listener.security.protocol.map=B:{sorted(theirs)[0]},")
+
+
 def member(host: str, rack: str | None) -> BrokerNode:
     return BrokerNode((BrokerEndpoint("PLAINTEXT", host, 9092),), 0, rack)
 

@@ -1,0 +1,188 @@
+"""How this broker connects to the others of its cluster where their listener speaks TLS or SASL: a client of it, by the
+settings of its own listener of that name, as Kafka's brokers do.
+
+    security.inter.broker.protocol, or inter.broker.listener.name and listener.security.protocol.map
+    sasl.mechanism.inter.broker.protocol
+    listener.name.NAME.MECHANISM.sasl.jaas.config       username and password are this broker's
+    listener.name.NAME.ssl.*                            the key store is our certificate, as a client's, too
+
+Settings that change while the broker runs, and files that are replaced, count from the next connection on.
+
+Source: org.apache.kafka.common.network.ChannelBuilders.clientChannelBuilder of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.listener_security import find_listener_security, find_peer_security
+from core.broker.serving.door import Door
+from core.broker.serving.listener_endpoints import SAME_PROTOCOLS, Listener
+from core.broker.serving.tls_transport import TlsTransport
+from core.client.net.authenticator import Authenticator
+from core.client.net.tls_socket import TlsPeer, alert_failure, handshake_failure
+from core.common.endpoint import Endpoint
+from core.common.errors import PlogError, UsageError
+from core.files.tls_context import make_context, read_certificates
+from core.security.client_security import PasswordLogin, Tls
+from core.security.principal import ANONYMOUS, USER_TYPE, Principal
+
+_log = logging.getLogger("plog.broker")
+
+_RECEIVED_BYTES = 64 * 1024
+_MOST_EXPLAINED = 1000
+
+
+class PeerSecurity:
+    """Owned by the broker's loop; all its connections to other brokers use it."""
+
+    def __init__(self, find_config: Callable[[], BrokerConfig]) -> None:
+        """Raises UsageError for settings or files with which no broker can be reached."""
+        self._find_config = find_config
+        self._config = find_config()
+        self._security = find_peer_security(self._config)
+        self._files: tuple[object, ...] = ()
+        self._context: ssl.SSLContext | None = None
+        self._explained: dict[tuple[object, ...], str] = {}
+        """Failures that were explained: an explanation costs connections, and has the time in it."""
+        self._read_files(self._security.tls)
+
+    @property
+    def principal(self) -> Principal:
+        """Who this broker is for the others, if they have its rules for names of certificates."""
+        login, tls = self._security.login, self._security.tls
+        if isinstance(login, PasswordLogin):
+            return Principal(USER_TYPE, login.name)
+        if tls is None or tls.key_store is None:
+            return ANONYMOUS
+        store = tls.key_store
+        path = Path(store.location or store.certificate_location or "")
+        try:
+            shown = read_certificates(path, lambda: store.password)[0]
+            name = self._config.inter_broker_listener
+            listener = Listener(name, self._config.protocol_of(name), "")
+            return Door(name, find_listener_security(self._config, listener)).find_principal(shown)
+        except (PlogError, ValueError):  # it is for a hint
+            return ANONYMOUS
+
+    # --- settings and files
+
+    def refresh(self) -> None:
+        """Takes up changes of the settings and of the files; goes on with the earlier ones if these are invalid."""
+        config = self._find_config()
+        try:
+            security = self._security if config is self._config else find_peer_security(config)
+            self._read_files(security.tls)
+            self._security = security
+        except UsageError as error:
+            if self._explained.get((_log.name,)) != error.message:
+                self._explained[(_log.name,)] = error.message
+                _log.error("other brokers are connected to as before: %s", error)
+        self._config = config
+
+    def _read_files(self, tls: Tls | None) -> None:
+        if tls is None:
+            self._context = None
+        elif (files := (tls, *_stamps(tls))) != self._files:
+            self._context = make_context(tls)
+            self._files = files
+
+    # --- a connection's start
+
+    async def shake_hands(self, sock: socket.socket, endpoint: Endpoint) -> ClientTransport | None:
+        """Returns the connected socket with TLS on it, or None for a listener without TLS. Raises OSError; the caller
+        closes the socket then.
+        """
+        self.refresh()
+        if self._context is None:
+            return None
+        transport = ClientTransport(sock, self._context, endpoint.host)
+        await transport.shake_hands()
+        return transport
+
+    def make_authenticator(self) -> Authenticator | None:
+        """Returns what authenticates one connection, or None for a listener without SASL."""
+        login, clock = self._security.login, asyncio.get_running_loop().time
+        return None if login is None else Authenticator(login, has_tls=self._context is not None, clock=clock)
+
+    # --- failures
+
+    async def explain(self, error: Exception, endpoint: Endpoint) -> str | None:
+        """Explains why the handshake failed; None if TLS has nothing to do with it. The same failure is explained once:
+        the peer is asked again for its certificate.
+        """
+        if self._context is None or not isinstance(error, ssl.SSLError | ConnectionError):
+            return None
+        about = endpoint, type(error), getattr(error, "reason", None), getattr(error, "verify_code", None)
+        if about not in self._explained:
+            if len(self._explained) >= _MOST_EXPLAINED:
+                self._explained.clear()
+            self._explained[about] = await asyncio.to_thread(self._explain, error, endpoint)
+        return self._explained[about]
+
+    def _explain(self, error: ssl.SSLError | ConnectionError, endpoint: Endpoint) -> str:
+        if isinstance(error, ssl.SSLError):
+            return said(handshake_failure(error, self._peer(endpoint)))
+        return f"it closed the connection when TLS began; does its listener speak plaintext? {SAME_PROTOCOLS}"
+
+    def refusal(self, error: OSError, endpoint: Endpoint) -> str | None:
+        """Explains an alert that came after the handshake: in TLS 1.3 the peer looks at our certificate then."""
+        failure = alert_failure(error, self._peer(endpoint)) if self._context is not None else None
+        return None if failure is None else said(failure)
+
+    def _peer(self, endpoint: Endpoint) -> TlsPeer:
+        tls = self._security.tls
+        return TlsPeer(endpoint.host, endpoint.port, tls is not None and tls.key_store is not None)
+
+
+class ClientTransport(TlsTransport):
+    """TLS of a connection to another broker."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        self._socket = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._unsent = memoryview(b"")
+        self.is_ready = False
+
+    async def shake_hands(self) -> None:
+        """Raises OSError (ssl.SSLError) if the handshake fails; the peer was told why then."""
+        loop = asyncio.get_running_loop()
+        while not self.is_ready:
+            try:
+                self._tls.do_handshake()
+                self.is_ready = True
+            except ssl.SSLWantReadError:
+                await loop.sock_sendall(self._socket, self._outgoing.read())
+                received = await loop.sock_recv(self._socket, _RECEIVED_BYTES)
+                if not received:
+                    raise ConnectionResetError from None
+                self._incoming.write(received)
+            finally:
+                if self._outgoing.pending:
+                    await loop.sock_sendall(self._socket, self._outgoing.read())
+
+
+def said(error: PlogError) -> str:
+    """Returns message and hint in a line, for a log."""
+    return f"{error.message}; {error.hint}" if error.hint else error.message
+
+
+def _stamps(tls: Tls) -> Iterator[object]:
+    """Yields for each file of certificates and keys what changes when it is replaced."""
+    trust, own = tls.trust, tls.key_store
+    for name in (
+        trust and trust.location,
+        *(() if own is None else (own.location, own.certificate_location, own.key_location)),
+    ):
+        try:
+            found = Path(name).stat() if name else None
+        except OSError:
+            found = None
+        yield found and (found.st_mtime_ns, found.st_size, found.st_ino)
