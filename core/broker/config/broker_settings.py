@@ -451,13 +451,35 @@ class BrokerSettings:
         _T.BOOLEAN, False, "Whether a znode that this broker creates can be changed only by a client with its login."
     )
     zookeeper_ssl_client_enable = Setting(_T.BOOLEAN, False, "Whether the broker connects to ZooKeeper by TLS.")
+    zookeeper_clientCnxnSocket = Setting[str | None](  # noqa: N815 - so Kafka's name has it
+        _T.STRING, None, "Java's class for connections to ZooKeeper; Kafka needs the one of Netty for TLS."
+    )
     zookeeper_ssl_truststore_location = Setting[str | None](
-        _T.STRING, None, "A file (PEM, PKCS12, JKS) with the certificates of authorities that may sign ZooKeeper's."
+        _T.STRING, None, "A file with the certificates of authorities that may sign ZooKeeper's."
+    )
+    zookeeper_ssl_truststore_type = Setting[str | None](
+        _T.STRING, None, "The type of zookeeper.ssl.truststore.location: JKS, PKCS12 or PEM."
+    )
+    zookeeper_ssl_truststore_password = Setting[str | None](
+        _T.PASSWORD, None, "The password of zookeeper.ssl.truststore.location."
     )
     zookeeper_ssl_keystore_location = Setting[str | None](
-        _T.STRING,
-        None,
-        "A file (PEM, PKCS12, JKS) with this broker's certificate and key, for ZooKeeper.",
+        _T.STRING, None, "A file with this broker's certificate and key, for ZooKeeper."
+    )
+    zookeeper_ssl_keystore_type = Setting[str | None](
+        _T.STRING, None, "The type of zookeeper.ssl.keystore.location: JKS, PKCS12 or PEM."
+    )
+    zookeeper_ssl_keystore_password = Setting[str | None](
+        _T.PASSWORD, None, "The password of zookeeper.ssl.keystore.location, and of the key in it."
+    )
+    zookeeper_ssl_enabled_protocols = Setting[list[str] | None](
+        _T.LIST, None, "The versions of TLS that this broker speaks with ZooKeeper."
+    )
+    zookeeper_ssl_protocol = Setting(
+        _T.STRING, "TLSv1.2", "The version of TLS that Java's context for ZooKeeper is made for.", is_kept_only=True
+    )
+    zookeeper_ssl_cipher_suites = Setting[list[str] | None](
+        _T.LIST, None, "The cipher suites of TLS 1.2 with ZooKeeper; OpenSSL's without it."
     )
     zookeeper_ssl_endpoint_identification_algorithm = Setting(
         _T.STRING, "HTTPS", "Whether ZooKeeper's certificate must name its host: HTTPS, or empty."

@@ -104,38 +104,31 @@ def _login(config: BrokerConfig) -> ZooKeeperLogin | None:
     return ZooKeeperLogin(user, Secret(password))
 
 
-_PREFIX = "zookeeper."
-_OTHERS_OF_TLS = (
-    *(f"zookeeper.ssl.{store}.{what}" for store in ("truststore", "keystore") for what in ("type", "password")),
-    *("zookeeper.ssl.enabled.protocols", "zookeeper.ssl.cipher.suites"),
-)
-"""Settings that are not in `BrokerSettings`; without the prefix they are a client's."""
-
-_SOCKET = "zookeeper.clientCnxnSocket"
-
-
 def _tls(config: BrokerConfig) -> Tls | None:
     if not config.zookeeper_ssl_client_enable:
         return None
-    if config.unknown.get(_SOCKET, "").strip().endswith("NIO"):
+    if (config.zookeeper_clientCnxnSocket or "").strip().endswith("NIO"):
         raise UsageError(
-            f"{_SOCKET} is Java's class without TLS, and zookeeper.ssl.client.enable is true",
-            hint=f"{_SOCKET}=org.apache.zookeeper.ClientCnxnSocketNetty; plog does without it",
+            "zookeeper.clientCnxnSocket is Java's class without TLS, and zookeeper.ssl.client.enable is true",
+            hint="zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty; plog does without it",
         )
-    from core.security.client_settings import parse_client_settings
+    from core.security.client_settings import parse_tls
 
-    others = (name for name in _OTHERS_OF_TLS if name in config.unknown)
-    settings = {name.removeprefix(_PREFIX): config.unknown[name] for name in others}
-    settings |= {
-        "security.protocol": "SSL",
-        "ssl.truststore.location": config.zookeeper_ssl_truststore_location or "",
-        "ssl.keystore.location": config.zookeeper_ssl_keystore_location or "",
+    settings = {
+        "ssl.truststore.location": config.zookeeper_ssl_truststore_location,
+        "ssl.truststore.type": config.zookeeper_ssl_truststore_type,
+        "ssl.truststore.password": config.zookeeper_ssl_truststore_password,
+        "ssl.keystore.location": config.zookeeper_ssl_keystore_location,
+        "ssl.keystore.type": config.zookeeper_ssl_keystore_type,
+        "ssl.keystore.password": config.zookeeper_ssl_keystore_password,
+        "ssl.enabled.protocols": ",".join(config.zookeeper_ssl_enabled_protocols or ()),
+        "ssl.cipher.suites": ",".join(config.zookeeper_ssl_cipher_suites or ()),
         "ssl.endpoint.identification.algorithm": config.zookeeper_ssl_endpoint_identification_algorithm,
     }
     try:
-        return parse_client_settings(settings).security.tls
+        return parse_tls({name: value or "" for name, value in settings.items()})
     except UsageError as error:
-        raise UsageError(f"{_PREFIX}{error.message}", hint=error.hint) from error
+        raise UsageError(f"zookeeper.{error.message}", hint=error.hint) from error
 
 
 _NOBODY = (
