@@ -1,10 +1,11 @@
-"""Security settings of a ZooKeeper-mode cluster that plog does not enforce: without an authorizer ACLs, SCRAM users
-and delegation tokens, and always dynamic settings of brokers. Quotas protect no data: they are reported, and are no
-reason to leave. With an authorizer whoever can't log in is User:ANONYMOUS, and may do what ACLs allow that.
+"""Security settings of a ZooKeeper-mode cluster that this broker does not enforce: ACLs without an authorizer, SCRAM
+users without a listener at which they log in, delegation tokens, and some dynamic settings of brokers. Quotas protect
+no data: they are reported, and are no reason to leave. With an authorizer a client that can't log in is User:ANONYMOUS,
+and may do what ACLs allow that.
 
 Settings found at the start are an error before a data directory is touched; later ones make the broker leave. No
 request that plog serves may write them: `find_guards` refuses such settings, `ClientQuotas` refuses credentials, and
-`ZooKeeperSecurity` everything without an authorizer.
+`ZooKeeperSecurity` what this broker would not obey.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class UnenforcedSecurity:
             allows_everyone_if_none=config.allow_everyone_if_no_acl_found,
         )
         self.acls = StoredAcls(session, rules, self._look, clock=clock)
-        self.store = ZooKeeperSecurity(self.acls, write, tasks, None if config.authorizes() else _NOT_OBEYED)
+        refusal = None if config.authorizes() else _NOT_OBEYED
+        self.store = ZooKeeperSecurity(self.acls, write, tasks, refusal, has_login=self._has_login)
         self._of_brokers: dict[str, Mapping[str, str]] = {}
         self.login_secret = b""
         """The same in all brokers of plog, after `start` of a broker at which clients log in: see `ScramServer`."""
@@ -72,12 +74,18 @@ class UnenforcedSecurity:
         self._node_id: int | None = None
         self._said = ""
 
+    @property
+    def _has_login(self) -> bool:
+        """Whether users log in at a listener."""
+        config = self._config
+        return not config.ignores_security and any(one.is_sasl for one in config.served_listeners)
+
     async def start(self, node_id: int) -> None:
         """Reads the settings, and watches for changes. Raises UsageError if the broker must not serve the cluster."""
         if self._config.authorizes():
             await self.acls.make_folders()
         await self.acls.start()
-        if any(listener.is_sasl for listener in self._config.served_listeners or ()):
+        if self._has_login:
             node = await read_or_create(self._session, LOGIN_SECRET, secrets.token_bytes(LOGIN_SECRET_BYTES))
             self.login_secret = node.data
         self._node_id = node_id  # not before all is known
@@ -101,7 +109,7 @@ class UnenforcedSecurity:
 
     def _count_text(self, quotas: int) -> str:
         acls = 0 if self._config.authorizes() else len(self.acls.rules)
-        users, tokens = len(self.store.users), self.acls.tokens
+        users, tokens = 0 if self._has_login else len(self.store.users), self.acls.tokens
         return counts_text([(acls, "ACL"), (users, "SCRAM user"), (tokens, "delegation token"), (quotas, "quota")])
 
     def take(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:

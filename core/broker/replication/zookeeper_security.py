@@ -53,9 +53,18 @@ class ZooKeeperSecurity:
     """A `SecurityStore`; owned by the loop's thread."""
 
     def __init__(
-        self, acls: StoredAcls, write: WriteSettings, tasks: LoopTasks, refusal: KafkaError | None = None
+        self,
+        acls: StoredAcls,
+        write: WriteSettings,
+        tasks: LoopTasks,
+        refusal: KafkaError | None = None,
+        *,
+        has_login: bool = False,
     ) -> None:
-        """`write` changes the settings of a user; `refusal` is why nothing may be added here, or None."""
+        """`write` changes the settings of a user; `refusal` is why nothing may be added here, or None. `has_login`:
+        users may be added all the same, because they log in here.
+        """
+        self._has_login = has_login
         self.users: dict[str, Mapping[str, str]] = {}
         """The credentials of each user by their mechanisms; none if the user can't be read, who may have some."""
         self._credentials: dict[str, dict[str, ScramCredential]] = {name: {} for name in MECHANISM_NUMBERS}
@@ -160,7 +169,8 @@ class ZooKeeperSecurity:
         self, alterations: Sequence[ScramAlteration]
     ) -> Pending[Mapping[str, KafkaError | None]]:
         """A user may be given credentials of both mechanisms at once, other than with KRaft."""
-        self._ensure_obeyed()
+        if not self._has_login:
+            self._ensure_obeyed()
         errors: dict[str, KafkaError | None] = {}
         changes: dict[str, dict[str, str | None]] = defaultdict(dict)
         times = Counter((one.name, one.mechanism) for one in alterations)

@@ -20,6 +20,7 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.pending import Pending
+from core.protocol.schema.quotas_and_users import ScramCredentialDeletion
 from core.zookeeper.znodes import CONFIG_CHANGE_PREFIX
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
@@ -123,6 +124,24 @@ async def test_an_authorizer_obeys_acls() -> None:
     assert opened.reasons == []
 
 
+async def test_users_who_log_in_are_obeyed() -> None:
+    """At a listener with SASL, even without an authorizer; ACLs need one."""
+    settings = {
+        "listeners": "PLAINTEXT://0.0.0.0:9092,SASL_PLAINTEXT://0.0.0.0:9093",
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, "/config/users/alice", SCRAM_USER)
+    opened = Opened(zookeeper, **settings)
+    await opened.start()
+    assert opened.entry.security.summary == ""
+    deletions = [ScramCredentialDeletion("alice", 2)]
+    assert await outcome(opened.entry.security.store.alter_scram_credentials(deletions)) == {"alice": None}
+    put(zookeeper, "/kafka-acl/Topic/secret", acls())
+    await settle()
+    assert opened.reasons[0].startswith("the metadata hold 1 ACL, and plog obeys none of them")
+
+
 async def test_a_user_that_is_given_credentials_is_noticed() -> None:
     zookeeper = FakeZooKeeper()
     put(zookeeper, "/config/users/alice", user(producer_byte_rate="1000"))
@@ -215,7 +234,7 @@ async def test_listeners_that_were_set_while_the_broker_ran(listeners: str, is_g
 # --- no request writes what makes a broker leave
 
 
-async def outcome(pending: Pending[KafkaError | None] | None) -> KafkaError | None:
+async def outcome(pending: Pending[Any] | None) -> Any:
     assert pending is not None
     await settle()
     assert pending.is_over

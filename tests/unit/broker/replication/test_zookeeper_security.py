@@ -257,10 +257,14 @@ async def test_a_login_is_held_against_what_zookeeper_has() -> None:
 async def test_brokers_at_which_clients_log_in_share_a_secret() -> None:
     """Nobody else may read its node, as those of users."""
     zookeeper = FakeZooKeeper()
-    settings = {"listeners": "IN://127.0.0.1:9093", "listener.security.protocol.map": "IN:SASL_PLAINTEXT"}
+    settings = {
+        "listeners": "IN://127.0.0.1:9093",
+        "listener.security.protocol.map": "IN:SASL_PLAINTEXT",
+        "listener.name.in.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
     found = []
     for _ in range(2):
-        opened = Opened(zookeeper, ignores_security=True, **settings)
+        opened = Opened(zookeeper, **settings)
         await opened.start()
         found.append(opened.entry.security.login_secret)
     assert found[0] == found[1]
