@@ -263,8 +263,9 @@ class Kafka39Cluster:
         *,
         place_of: Callable[[int], Place] = lambda _node_id: HERE,
         zookeeper: Place = HERE,
+        of_zookeeper: Mapping[str, str] = _NO_SETTINGS,
     ) -> None:
-        self.zookeeper = ZooKeeper(folder / "zookeeper", zookeeper)
+        self.zookeeper = ZooKeeper(folder / "zookeeper", zookeeper, of_zookeeper)
         replicas = str(brokers)
         settings = {
             "default.replication.factor": replicas,

@@ -49,6 +49,9 @@ _ASKED_S = 10
 """How long a broker is asked for metadata before it is asked again."""
 _ASK_AGAIN = (KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT)
 
+_PASSWORDS = {"listener.name.internal.scram-sha-512.sasl.jaas.config"}
+"""Settings that are not for a command line, which everybody on the machine may read."""
+
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_MS),
@@ -81,6 +84,7 @@ class PlogMember:
         self.data_dir = data_dir
         self._zookeeper = zookeeper
         client, internal = free_ports(2)
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
         self._listen(f"{place.host}:{client}", f"{place.host}:{internal}", settings)
 
     @classmethod
@@ -94,9 +98,15 @@ class PlogMember:
         self.address = address
         self.internal_address = internal_address
         all_settings = {"inter.broker.listener.name": "INTERNAL", **_SETTINGS, **settings}
-        arguments = ["--zookeeper", self._zookeeper + CHROOT, "--new-cluster", "--node-id", str(self.node_id)]
+        connect = all_settings.pop("zookeeper.connect", self._zookeeper + CHROOT)
+        arguments = ["--zookeeper", connect, "--new-cluster", "--node-id", str(self.node_id)]
         arguments += ["--listener", f"CLIENT://{self.address}", "--listener", f"INTERNAL://{self.internal_address}"]
         arguments += ["--metrics-listen", "127.0.0.1:0"]
+        if _PASSWORDS & all_settings.keys():
+            file = self.data_dir.with_name(f"{self.data_dir.name}.properties")
+            file.write_text("".join(f"{name}={value}\n" for name, value in all_settings.items()))
+            arguments += ["--config", str(file)]
+            all_settings = {}
         for name, value in all_settings.items():
             arguments += ["--set", f"{name}={value}"]
         self.server = Server(self.data_dir, *arguments, command=(*self._place.command, PLOG, "serve"))
@@ -179,25 +189,36 @@ class MixedCluster:
         settings: Mapping[str, str] = _NO_SETTINGS,
         java_options: Sequence[str] | None = None,
         *,
+        of_one: Mapping[int, Mapping[str, str]] = MappingProxyType({}),
         plog_controls: bool = False,
         place_of: Callable[[int], Place] = lambda _node_id: HERE,
         zookeeper: Place = HERE,
+        of_zookeeper: Mapping[str, str] = _NO_SETTINGS,
         prepare: Callable[[KazooClient], None] | None = None,
     ) -> None:
-        """`settings` are those of each broker, beyond what is usual here. `java_options` are Kafka's, instead of those
-        with which it starts soon. With `plog_controls` the first of plog's is the first controller, and any broker may
-        follow it; else none of plog's ever is. `prepare` writes into the cluster's ZooKeeper before any broker starts.
+        """`settings` are those of each broker, beyond what is usual here; `of_one` more for some of plog's.
+        `java_options` are Kafka's, instead of those with which it starts soon. With `plog_controls` the first of plog's
+        is the first controller, and any broker may follow it; else none of plog's ever is. `of_zookeeper` are
+        ZooKeeper's settings. `prepare` writes into the cluster's ZooKeeper before any broker starts.
         """
         self._plog_controls = plog_controls
         self._prepare = prepare
         of_plogs = settings if plog_controls else {"plog.controller.enable": "false", **settings}
         how = {} if java_options is None else {"java_options": java_options}
         self.kafka = Kafka39Cluster(
-            folder, kafkas, {**_SETTINGS, **settings}, place_of=place_of, zookeeper=zookeeper, **how
+            folder,
+            kafkas,
+            {**_SETTINGS, **settings},
+            place_of=place_of,
+            zookeeper=zookeeper,
+            of_zookeeper=of_zookeeper,
+            **how,
         )
         address = self.kafka.zookeeper.address
         self.plogs = {
-            node_id: PlogMember(folder / f"plog-{node_id}", node_id, address, of_plogs, place_of(node_id))
+            node_id: PlogMember(
+                folder / f"plog-{node_id}", node_id, address, {**of_plogs, **of_one.get(node_id, {})}, place_of(node_id)
+            )
             for node_id in plogs
         }
         self.brokers: dict[int, Broker] = {**self.kafka.brokers, **self.plogs}
