@@ -49,6 +49,8 @@ class MarkerSender:
     def __init__(self, pool: PeerPool) -> None:
         self._pool = pool
         self._tasks = LoopTasks()
+        self._failures: dict[int, str] = {}
+        """By leader, the last logged reason why markers are not written: each transaction is tried every second."""
 
     def send(
         self,
@@ -102,7 +104,9 @@ class MarkerSender:
         try:
             answer = await self._pool.ask(leader, WRITE_TXN_MARKERS, version, request)
         except (ConnectionFailedError, KafkaError) as error:
-            _log.warning("markers of %s are still to be written: %s", prepared.transactional_id, error)
+            if self._failures.get(leader) != (reason := str(error)):
+                self._failures[leader] = reason
+                _log.warning("markers of %s are still to be written: %s", prepared.transactional_id, reason)
             return names
         codes = {
             TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.error_code)
@@ -111,8 +115,10 @@ class MarkerSender:
             for result in topic.partitions
         }
         identity = self._pool.identity(leader)
-        if way := next(filter(None, map(identity.missing_right, codes.values())), ""):
+        way = next(filter(None, map(identity.missing_right, codes.values())), "")
+        if way and self._failures.get(leader) != way:
             _log.warning("broker %d refuses markers of %s%s", leader, prepared.transactional_id, way)
+        self._failures[leader] = way
         return {name for name in names if codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR) not in _NOT_NEEDED}
 
     async def close(self) -> None:

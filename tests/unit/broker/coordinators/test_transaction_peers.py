@@ -244,3 +244,15 @@ async def test_a_marker_says_of_which_version_its_transaction_is_if_all_brokers_
 
     async with peers(answer) as asked:
         assert await asked.lacking({1: [T0]}, client=2, raises_epochs=raises_epochs) == set()
+
+
+async def test_a_leader_that_gets_no_markers_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each transaction is tried every second, for as long as the leader is away or refuses us."""
+    partition = WritableTxnMarkerPartitionResult(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    refused = WriteTxnMarkersResponse([WritableTxnMarkerResult(7, [WritableTxnMarkerTopicResult("t", [partition])])])
+    async with peers(lambda _request: refused) as asked:
+        for _ in range(3):
+            assert await asked.lacking({1: [T0], NOBODY: [T1]}) == {T0, T1}
+        assert len(caplog.messages) == 2, caplog.messages
+        assert any("broker 9 is not known to live" in one for one in caplog.messages)
+        assert any("User:ANONYMOUS there, who lacks a right" in one for one in caplog.messages)
