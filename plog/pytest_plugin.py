@@ -5,8 +5,8 @@
 
 `plog_broker` is a broker in the test's own process, there in a few milliseconds (the first of a run imports it, in some
 200 ms); `plog_server` is one in a process of its own. Each test gets a fresh one.
-`@pytest.mark.plog(num_partitions="3")` sets what is a setting of a broker (_ for a dot). The broker's directory is kept
-if the test failed, and its report says where.
+`@pytest.mark.plog(num_partitions="3")` sets what is a setting of a broker (_ for a dot), and `security="sasl_ssl"` what
+its listener speaks. The broker's directory is kept if the test failed, and its report says where.
 
 `plog_cluster` is a cluster of several brokers, there in a few seconds, which all tests of a module share:
 
@@ -49,7 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "plog(**settings): settings of the broker that plog_broker or plog_server gives")
+    config.addinivalue_line(
+        "markers", "plog(security='plaintext', **settings): the broker that plog_broker or plog_server gives"
+    )
     config.addinivalue_line(
         "markers",
         "plog_cluster(brokers=3, features=(), **settings): the brokers of plog_cluster, their features and settings",
@@ -85,11 +87,12 @@ def plog_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
 
 
 def _run(request: pytest.FixtureRequest, start: Callable[..., AbstractContextManager[_Broker]]) -> Iterator[_Broker]:
-    from plog.testing import ensure_obeyed
+    from plog.testing import ensure_obeyed, protocol_of
 
     settings = _marked(request, "plog")
     with _failing():
-        ensure_obeyed(settings, shown="plog({}=..)")
+        protocol_of(settings.get("security", "plaintext"), shown="plog(security={!r})")
+        ensure_obeyed({name: value for name, value in settings.items() if name != "security"}, shown="plog({}=..)")
     directory = Path(tempfile.mkdtemp(prefix="plog-"))
     with start(directory / "data", **settings) as broker:
         yield broker

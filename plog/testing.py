@@ -9,6 +9,9 @@ takes a few seconds.
     with running_cluster(brokers=3) as cluster:
         cluster.kill(cluster.controller())
 
+    with running_broker(security="sasl_ssl") as broker:
+        producer = confluent_kafka.Producer(broker.librdkafka_settings)
+
 In pytest the fixtures of `plog.pytest_plugin` do it. For tests in other languages: `plog serve --ephemeral --listen
 127.0.0.1:0` prints `ready HOST:PORT` when clients may connect.
 """
@@ -23,6 +26,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from core.client.read.awaited_records import Record
     from core.processes.broker_process import BrokerProcess
     from core.processes.local_cluster import LocalCluster
+    from core.security.client_security import ClientSecurity
 
 __all__ = [
     "AccessError",
@@ -56,6 +61,8 @@ _START_SECONDS = 30.0
 _HEALTHY_SECONDS = 60.0
 _RECORDS_SECONDS = 10.0
 _POLL_SECONDS = 0.02
+_ITERATIONS = 4096
+"""The fewest that Kafka's brokers take."""
 
 
 class _Log:
@@ -65,8 +72,43 @@ class _Log:
 
     __slots__ = ()
 
+    if TYPE_CHECKING:
+
+        @property
+        def bootstrap_servers(self) -> str: ...
+
+        @property
+        def client_settings(self) -> Mapping[str, str]: ...
+
     def _client(self) -> AbstractContextManager[KafkaClient]:
         raise NotImplementedError
+
+    @property
+    def librdkafka_settings(self) -> dict[str, str]:
+        """The settings of a client on librdkafka, such as confluent-kafka's: the servers, and what TLS and SASL need.
+        Raises UsageError for `client_settings` that librdkafka can't have, such as a trust store of Java's.
+        """
+        from core.client.net.other_clients import librdkafka_settings
+
+        return {"bootstrap.servers": self.bootstrap_servers, **librdkafka_settings(_security(self.client_settings))}
+
+    @property
+    def python_settings(self) -> dict[str, Any]:
+        """The same for a client of kafka-python or aiokafka, as arguments."""
+        from core.client.net.other_clients import python_arguments
+
+        return {"bootstrap_servers": self.bootstrap_servers, **python_arguments(_security(self.client_settings))}
+
+    def write_client_properties(self, path: Path | str) -> Path:
+        """Writes a file that only its owner may read, for clients that take one: of Java, Kafka's tools, plog's
+        commands. Raises AccessError.
+        """
+        from core.client.net.development_certificates import java_properties
+        from core.common.out_file import write_whole
+
+        settings = {**self.client_settings, "bootstrap.servers": self.bootstrap_servers}
+        write_whole(Path(path), java_properties(settings), mode=0o600)
+        return Path(path)
 
     def produce(
         self,
@@ -161,13 +203,14 @@ class RunningBroker(_Log):
     """A broker that clients may connect to; `data_dir` is where its files are. `client_settings`, by the names of
     Kafka's client.properties, say how it is reached if it needs TLS or SASL; `${env:NAME}` is replaced in them.
 
-    Without `client_settings` its methods are requests of the directory's owner, whom an authorizer refuses nothing:
-    clients of its `bootstrap_servers` have the rights that ACLs give them.
+    Without `client_settings` of the caller, its methods are requests of the directory's owner, whom an authorizer
+    refuses nothing: clients of its `bootstrap_servers` have the rights that ACLs give them.
     """
 
     bootstrap_servers: str
     data_dir: Path
     client_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _is_owners: bool = field(default=False, kw_only=True, repr=False)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """Makes a topic; `configs` by Kafka's names, with _ for a dot. Topics that a producer or consumer asks for are
@@ -176,7 +219,8 @@ class RunningBroker(_Log):
         _create_topic(self._client(), name, partitions, configs)
 
     def _client(self) -> AbstractContextManager[KafkaClient]:
-        return _open_client(self.bootstrap_servers, self.client_settings, self.data_dir)
+        is_owners = self._is_owners or not self.client_settings
+        return _open_client(self.bootstrap_servers, self.client_settings, self.data_dir if is_owners else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,25 +340,31 @@ class RunningCluster(_Log):
 
 
 @contextmanager
-def running_broker(data_dir: Path | str | None = None, **settings: str) -> Iterator[RunningBroker]:
+def running_broker(
+    data_dir: Path | str | None = None, *, security: str = "plaintext", **settings: str
+) -> Iterator[RunningBroker]:
     """Runs a broker in a thread of this process. `settings` are the broker's, with _ for a dot; without a `data_dir` it
-    gets one that is deleted at the end.
+    gets one that is deleted at the end. `security` is its listener's protocol, as Kafka names it: certificates, and a
+    user with a password, are made for it, and its `client_settings` have them.
 
     Raises AccessError if the directory or an address can't be used, KafkaError for values that are none, UsageError for
-    settings that plog does not have or does not act on, and for those that ask for security, which plog has not.
+    settings that plog does not have or does not act on, and for those that ask for security that plog does not have.
     """
-    config = _config_of(settings)
-    with _directory(data_dir) as directory:
-        thread = _BrokerThread(directory, config)
+    with _secured(security) as secured, _directory(data_dir) as directory:
+        thread = _BrokerThread(directory, _config_of(settings, secured.broker_settings))
         thread.start()
         try:
-            yield RunningBroker(thread.wait_until_ready(), directory)
+            address = thread.wait_until_ready()
+            secured.create_user(directory, address)
+            yield RunningBroker(address, directory, secured.client_settings(address), _is_owners=True)
         finally:
             thread.stop()
 
 
 @contextmanager
-def running_server(data_dir: Path | str | None = None, **settings: str) -> Iterator[RunningServer]:
+def running_server(
+    data_dir: Path | str | None = None, *, security: str = "plaintext", **settings: str
+) -> Iterator[RunningServer]:
     """Runs `plog serve` as a process of its own, which does not outlive this one. Raises RuntimeError, with what it
     said, if it does not start; otherwise what `running_broker` raises.
     """
@@ -323,22 +373,28 @@ def running_server(data_dir: Path | str | None = None, **settings: str) -> Itera
     from core.processes.free_port import ensure_free
     from core.processes.process_group import ProcessGroup
 
-    config = _config_of(settings)
-    listeners = config.listeners_or(_ANY_PORT)
-    given = {**EPHEMERAL_SETTINGS, **_named(settings)}
-    if config.served_listeners:  # free ports are chosen here, so that it has the same after a restart
-        listeners = [replace(one, address=str(ensure_free(one.endpoint))) for one in listeners]
-        given["listeners"] = ",".join(map(str, listeners))
     with (
+        _secured(security) as secured,
         _directory(data_dir) as directory,
         tempfile.TemporaryDirectory(prefix="plog-server-") as beside,
         ProcessGroup() as group,
     ):
+        config = _config_of(settings, secured.broker_settings)
+        listeners = config.listeners_or(_ANY_PORT)
+        given = {**EPHEMERAL_SETTINGS, **_named(settings)}
+        if config.served_listeners:  # free ports are chosen here, so that it has the same after a restart
+            listeners = [replace(one, address=str(ensure_free(one.endpoint))) for one in listeners]
+            given["listeners"] = ",".join(map(str, listeners))
         process = BrokerProcess(
             config.given_node_id or 1,
             directory,
             listeners[0].endpoint,
-            arguments=["--lock-timeout", "0", *(f"--set={key}={value}" for key, value in given.items())],
+            arguments=[
+                *secured.arguments,
+                "--lock-timeout",
+                "0",
+                *(f"--set={key}={value}" for key, value in given.items()),
+            ],
             group=group,
             beside=Path(beside, "server"),
             is_placed=not config.served_listeners,
@@ -348,7 +404,9 @@ def running_server(data_dir: Path | str | None = None, **settings: str) -> Itera
         except AccessError as error:
             raise RuntimeError(f"plog serve did not start: {process.log.read_text()}") from error
         try:
-            yield RunningServer(str(process.endpoint), directory, _process=process)
+            address = str(process.endpoint)
+            secured.create_user(directory, address)
+            yield RunningServer(address, directory, secured.client_settings(address), _is_owners=True, _process=process)
         finally:
             process.stop(time.monotonic() + _START_SECONDS)
 
@@ -395,28 +453,102 @@ def running_cluster(
                 cluster.stop()
 
 
+_MECHANISM = "SCRAM-SHA-512"
+
+
+@dataclass(frozen=True, slots=True)
+class _Secured:
+    """The security of a broker for tests; `folder` has the files of `plog cert dev`, or is None without any."""
+
+    protocol: str
+    folder: Path | None
+    passwords: Mapping[str, str]
+
+    @property
+    def arguments(self) -> list[str]:
+        """Those of `plog serve`; others on this machine see them, and not the file."""
+        return [] if self.folder is None else ["--config", str(self.folder / "server.properties")]
+
+    @property
+    def broker_settings(self) -> dict[str, str]:
+        from core.common.properties_file import read_properties
+
+        if self.folder is None:
+            return {}
+        listeners = f"{self.protocol}://{_ANY_PORT}"
+        return {**read_properties(self.folder / "server.properties"), "listeners": listeners}
+
+    def client_settings(self, bootstrap_servers: str) -> dict[str, str]:
+        from core.common.properties_file import read_properties
+
+        settings = {} if self.folder is None else read_properties(self.folder / "client.properties")
+        return {**settings, "bootstrap.servers": bootstrap_servers}
+
+    def create_user(self, directory: Path, address: str) -> None:
+        """Creates the users in a broker that runs, where clients log in by SCRAM. Without a socket in its directory
+        they do so themselves: the broker's own file has them for PLAIN.
+        """
+        from core.client.admin.security_admin import ScramCredential, SecurityAdmin
+
+        settings = self.client_settings(address)
+        settings.pop("sasl.jaas.config", None)
+        for name, password in self.passwords.items():
+            settings |= {"sasl.mechanism": "PLAIN", "sasl.username": name, "sasl.password": password}
+            with _open_client(address, settings, directory) as client:
+                admin = SecurityAdmin(client)
+                for mechanism in ("SCRAM-SHA-256", _MECHANISM):
+                    credential = ScramCredential(name, mechanism, _ITERATIONS)
+                    admin.set_password(credential, password, allows_plaintext=True)
+
+
+def protocol_of(security: object, shown: str = "security={!r}") -> str:
+    """Returns Kafka's name of the protocol. Raises UsageError for a name that is none; `shown` is how it has it."""
+    from core.security.client_settings import PROTOCOLS
+
+    if str(security).upper() not in PROTOCOLS:
+        raise UsageError(f"{shown.format(security)}: expected one of {', '.join(PROTOCOLS).lower()}")
+    return str(security).upper()
+
+
+@contextmanager
+def _secured(security: str) -> Iterator[_Secured]:
+    protocol = protocol_of(security)
+    if protocol == "PLAINTEXT":
+        yield _Secured(protocol, None, {})
+        return
+    from core.client.net.development_certificates import DevelopmentSecurity, make_development_files
+
+    with tempfile.TemporaryDirectory(prefix="plog-security-") as folder:
+        wanted = DevelopmentSecurity(protocol, mechanism=_MECHANISM)
+        yield _Secured(protocol, Path(folder), make_development_files(Path(folder), wanted, datetime.now(UTC)))
+
+
 @contextmanager
 def _open_client(
     bootstrap_servers: str, client_settings: Mapping[str, str], directory: Path | None = None
 ) -> Iterator[KafkaClient]:
-    """With a `directory`, its owner is the client, if a broker of this machine serves it, and no settings log in."""
-    from core.client.net.client_config_files import replace_references
+    """With a `directory`, its owner is the client, if a broker of this machine serves it."""
     from core.client.net.kafka_client import Connector, KafkaClient
     from core.client.net.owner_socket import connect_as_owner
     from core.common.endpoint import parse_bootstrap
-    from core.security.client_settings import parse_client_settings
 
-    settings = replace_references(client_settings, "client_settings")
-    security = parse_client_settings(settings).security
+    security = _security(client_settings)
     addresses = parse_bootstrap(bootstrap_servers, security.protocol)
     connector = Connector(security)
-    if directory is not None and not client_settings:
+    if directory is not None:
         connect_as_owner(connector, directory, addresses)
     client = KafkaClient(addresses, connector=connector)
     try:
         yield client
     finally:
         client.close()
+
+
+def _security(client_settings: Mapping[str, str]) -> ClientSecurity:
+    from core.client.net.client_config_files import replace_references
+    from core.security.client_settings import parse_client_settings
+
+    return parse_client_settings(replace_references(client_settings, "client_settings")).security
 
 
 def _create_topic(
@@ -467,12 +599,12 @@ def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, s
             raise UsageError(f"{shown.format(given)}: a broker alone has no ZooKeeper", hint="plog_cluster has one")
 
 
-def _config_of(settings: Mapping[str, str]) -> BrokerConfig:
+def _config_of(settings: Mapping[str, str], defaults: Mapping[str, str]) -> BrokerConfig:
     """Parses the settings of a broker for a test; raises as `running_broker` says."""
     from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
     from core.broker.config.security_requirements import ensure_asks_for_none
 
-    config = BrokerConfig.parse({**EPHEMERAL_SETTINGS, **_named(settings)})
+    config = BrokerConfig.parse({**EPHEMERAL_SETTINGS, **defaults, **_named(settings)})
     ensure_asks_for_none(config)
     ensure_obeyed(settings)
     return config

@@ -166,13 +166,7 @@ def _settings(folder: Path, security: DevelopmentSecurity, passwords: Mapping[st
         kcat["ssl.key.location"] = str(folder / "client.key")
         server["ssl.client.auth"] = "requested"
     files = {
-        "client.properties" if number == 0 else f"client-{user}.properties": _File(
-            _text(
-                "For plog (--command-config), Kafka's tools (--command-config and the like) and Java clients, Spark.",
-                _escaped_values(one),
-            ),
-            _PRIVATE,
-        )
+        "client.properties" if number == 0 else f"client-{user}.properties": _File(java_properties(one), _PRIVATE)
         for number, (user, one) in enumerate(logins.items())
     }
     files["kcat.conf"] = _File(
@@ -228,6 +222,14 @@ def _key_store(path: Path) -> dict[str, str]:
 def _text(comment: str, settings: Mapping[str, str]) -> bytes:
     lines = [f"# {comment}", *(f"{name}={value}" for name, value in settings.items())]
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def java_properties(settings: Mapping[str, str]) -> bytes:
+    """Returns the content of a file with a client's settings, by Kafka's names."""
+    return _text(
+        "For plog (--command-config), Kafka's tools (--command-config and the like) and Java clients, Spark.",
+        _escaped_values(settings),
+    )
 
 
 def _escaped_values(settings: Mapping[str, str]) -> dict[str, str]:

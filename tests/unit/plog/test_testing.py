@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from core.common.properties_file import read_properties
 from plog.testing import (
     AccessError,
     KafkaError,
@@ -121,6 +122,36 @@ def test_a_group_is_waited_for_until_it_has_committed_all() -> None:
             broker.wait_until_read("g", timeout_s=0)
 
 
+@pytest.mark.parametrize("security", ["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"])
+def test_a_client_logs_in_by_the_settings_and_the_test_itself_needs_none(security: str, tmp_path: Path) -> None:
+    with running_broker(security=security) as broker:
+        assert broker.client_settings.get("security.protocol", "PLAINTEXT") == security.upper()
+        broker.create_topic("orders")
+        producer = Producer(broker.librdkafka_settings)
+        producer.produce("orders", b"one")
+        assert producer.flush(30) == 0
+        broker.expect("orders", [b"one"])
+        config = broker.write_client_properties(tmp_path / "client.properties")
+        assert config.stat().st_mode & 0o777 == 0o600
+        remote = RunningBroker(broker.bootstrap_servers, tmp_path, read_properties(config))
+        remote.produce("orders", b"two")  # not the owner, who has another directory
+        assert [record.value for record in remote.records("orders", 2)] == [b"one", b"two"]
+        folder = broker.client_settings.get("ssl.truststore.location", str(tmp_path / "none" / "x"))
+    assert not Path(folder).parent.exists()
+
+
+def test_a_wrong_password_and_no_login_at_all() -> None:
+    with running_broker(security="sasl_ssl") as broker:
+        wrong = {**broker.client_settings, "sasl.username": "admin", "sasl.password": "wrong"}
+        del wrong["sasl.jaas.config"]
+        with pytest.raises(KafkaError, match="SCRAM-SHA-512 for 'admin': Authentication failed"):
+            RunningBroker(broker.bootstrap_servers, Path(), wrong).create_topic("t")
+        with pytest.raises(AccessError, match="speaks TLS"):
+            RunningBroker(broker.bootstrap_servers, Path(), {"security.protocol": "PLAINTEXT"}).create_topic("t")
+    with pytest.raises(UsageError, match="expected one of plaintext, ssl, sasl_plaintext, sasl_ssl"):
+        running_broker(security="tls").__enter__()
+
+
 def test_two_at_once(tmp_path: Path) -> None:
     with running_broker() as first, running_broker(str(tmp_path / "data"), num_partitions="3") as second:
         first.create_topic("t", 2, retention_ms="-1")
@@ -147,9 +178,20 @@ import pytest
 from confluent_kafka import Producer
 
 def write(broker):
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer(broker.librdkafka_settings)
     producer.produce("t", b"x")
     assert producer.flush(600) == 0
+
+@pytest.mark.plog(security="sasl_ssl", num_partitions="2")
+def test_with_a_login(plog_server):
+    write(plog_server)
+    plog_server.kill()
+    plog_server.start()
+    write(plog_server)
+
+@pytest.mark.plog(security="tls")
+def test_a_protocol_that_is_none(plog_broker):
+    pass
 
 def test_in_process(plog_broker):
     write(plog_broker)
@@ -192,7 +234,8 @@ def test_the_pytest_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", "test_somebodys.py"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "1 failed, 2 passed, 2 errors" in done.stdout, done.stdout
+    assert "1 failed, 3 passed, 3 errors" in done.stdout, done.stdout
+    assert "plog(security='tls'): expected one of plaintext, ssl, sasl_plaintext, sasl_ssl" in done.stdout
     assert "plog(num_partition=..): no such setting; did you mean num_partitions?" in done.stdout
     assert "plog('num.partitions=2'): expected SETTING=VALUE, with _ for a dot" in done.stdout
     (kept,) = (tmp_path / "tmp").iterdir()
