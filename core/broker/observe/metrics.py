@@ -166,19 +166,6 @@ def _authentication_metrics(server: SocketServer) -> Iterator[Metric]:
         ("reason",),
         [(("overdue",), strangers.overdue), (("crowded out",), strangers.crowded_out)],
     )
-    logins = server.logins
-    for name, doc, attribute in _LOGINS:
-        samples = [((listener,), float(getattr(one, attribute))) for listener, one in logins.items()]
-        yield counters(f"kafka_server_socket_server_metrics_{name}", doc, ("listener",), samples)
-
-
-_LOGINS = (
-    ("successful_authentication", "Clients that authenticated by SASL.", "successes"),
-    ("failed_authentication", "Clients that failed to authenticate by SASL.", "failures"),
-    ("successful_reauthentication", "Connections whose client authenticated again.", "successes_again"),
-    ("failed_reauthentication", "Connections whose client failed to authenticate again.", "failures_again"),
-    ("expired_connections_killed", "Connections that were closed because their session was over.", "expired"),
-)
 
 
 def _topic_metrics(services: Services) -> Iterator[Metric]:
