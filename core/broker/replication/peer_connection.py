@@ -159,7 +159,7 @@ class PeerConnection:
             async with asyncio.timeout(connect_timeout_s):
                 begun = sock = await _connected_socket(endpoint)
                 missing = "TLS did not begin"
-                tls = None if security is None else await security.shake_hands(sock, endpoint)
+                tls = None if security is None else await security.shake_hands(sock, endpoint, buffers.scratch)
                 missing = "no answer to the login"
                 begun = connection = cls(
                     sock,
@@ -296,7 +296,7 @@ class PeerConnection:
             received = self._socket.recv_into(self._buffer[self._end : self._end + _MOST_RECEIVED_BYTES])
         except BlockingIOError:
             return
-        except OSError as error:
+        except (OSError, MalformedMessageError) as error:
             self._fail_by(error)
             return
         if received == 0:
@@ -373,14 +373,14 @@ class PeerConnection:
 
     # --- closing
 
-    def _fail_by(self, error: OSError) -> None:
+    def _fail_by(self, error: Exception) -> None:
         """Fails for that error, or for the alert that explains it: the other broker may have sent one, and closed."""
         refusal = None
         if self._security is not None and self._tls is not None:
             refusal = self._security.refusal(error, self._endpoint)
             try:
                 self._tls.recv_into(memoryview(bytearray(1)))
-            except OSError as last:
+            except (OSError, MalformedMessageError) as last:
                 refusal = refusal or self._security.refusal(last, self._endpoint)
         self._fail(refusal or _reason(error))
 

@@ -24,7 +24,7 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.listener_security import find_listener_security, find_peer_security
 from core.broker.serving.door import Door
 from core.broker.serving.listener_endpoints import SAME_PROTOCOLS, Listener
-from core.broker.serving.tls_transport import TlsTransport
+from core.broker.serving.tls_transport import TlsError, TlsTransport
 from core.client.net.authenticator import Authenticator
 from core.client.net.tls_socket import TlsPeer, alert_failure, handshake_failure
 from core.common.endpoint import Endpoint
@@ -36,6 +36,8 @@ from core.security.principal import ANONYMOUS, USER_TYPE, Principal
 _log = logging.getLogger("plog.broker")
 
 _RECEIVED_BYTES = 64 * 1024
+_CONTENT_TYPES = range(20, 24)
+"""The first byte of a record of TLS."""
 _MOST_EXPLAINED = 1000
 
 
@@ -95,15 +97,15 @@ class PeerSecurity:
 
     # --- a connection's start
 
-    async def shake_hands(self, sock: socket.socket, endpoint: Endpoint) -> ClientTransport | None:
-        """Returns the connected socket with TLS on it, or None for a listener without TLS. Raises OSError; the caller
-        closes the socket then.
+    async def shake_hands(self, sock: socket.socket, endpoint: Endpoint, scratch: memoryview) -> ClientTransport | None:
+        """Returns the connected socket with TLS on it, or None for a listener without TLS. Raises TlsError and OSError;
+        the caller closes the socket then.
         """
         self.refresh()
         if self._context is None:
             return None
-        transport = ClientTransport(sock, self._context, endpoint.host)
-        await transport.shake_hands()
+        transport = ClientTransport(sock, self._context, endpoint.host, scratch)
+        await transport.connect()
         return transport
 
     def make_authenticator(self) -> Authenticator | None:
@@ -117,23 +119,28 @@ class PeerSecurity:
         """Explains why the handshake failed; None if TLS has nothing to do with it. The same failure is explained once:
         the peer is asked again for its certificate.
         """
-        if self._context is None or not isinstance(error, ssl.SSLError | ConnectionError):
+        if self._context is None or not isinstance(error, TlsError | ConnectionError):
             return None
-        about = endpoint, type(error), getattr(error, "reason", None), getattr(error, "verify_code", None)
+        cause = error.__cause__
+        about = endpoint, type(error), getattr(cause, "reason", None), getattr(cause, "verify_code", None)
         if about not in self._explained:
             if len(self._explained) >= _MOST_EXPLAINED:
                 self._explained.clear()
             self._explained[about] = await asyncio.to_thread(self._explain, error, endpoint)
         return self._explained[about]
 
-    def _explain(self, error: ssl.SSLError | ConnectionError, endpoint: Endpoint) -> str:
-        if isinstance(error, ssl.SSLError):
-            return said(handshake_failure(error, self._peer(endpoint)))
+    def _explain(self, error: TlsError | ConnectionError, endpoint: Endpoint) -> str:
+        if isinstance(error.__cause__, ssl.SSLError):
+            return said(handshake_failure(error.__cause__, self._peer(endpoint)))
+        if isinstance(error, TlsError):
+            return f"{error.message}; {SAME_PROTOCOLS}"
         return f"it closed the connection when TLS began; does its listener speak plaintext? {SAME_PROTOCOLS}"
 
-    def refusal(self, error: OSError, endpoint: Endpoint) -> str | None:
+    def refusal(self, error: Exception, endpoint: Endpoint) -> str | None:
         """Explains an alert that came after the handshake: in TLS 1.3 the peer looks at our certificate then."""
-        failure = alert_failure(error, self._peer(endpoint)) if self._context is not None else None
+        if self._context is None or not isinstance(error.__cause__, ssl.SSLError):
+            return None
+        failure = alert_failure(error.__cause__, self._peer(endpoint))
         return None if failure is None else said(failure)
 
     def _peer(self, endpoint: Endpoint) -> TlsPeer:
@@ -144,29 +151,26 @@ class PeerSecurity:
 class ClientTransport(TlsTransport):
     """TLS of a connection to another broker."""
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
-        self._socket = sock
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str, scratch: memoryview) -> None:
+        super().__init__(sock, context, scratch)
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._unsent = memoryview(b"")
-        self.is_ready = False
 
-    async def shake_hands(self) -> None:
-        """Raises OSError (ssl.SSLError) if the handshake fails; the peer was told why then."""
+    async def connect(self) -> None:
+        """Shakes hands. Raises TlsError, after the alert is on its way, and OSError."""
         loop = asyncio.get_running_loop()
+        self.shake_hands()  # our hello
         while not self.is_ready:
-            try:
-                self._tls.do_handshake()
-                self.is_ready = True
-            except ssl.SSLWantReadError:
-                await loop.sock_sendall(self._socket, self._outgoing.read())
-                received = await loop.sock_recv(self._socket, _RECEIVED_BYTES)
-                if not received:
-                    raise ConnectionResetError from None
-                self._incoming.write(received)
-            finally:
-                if self._outgoing.pending:
-                    await loop.sock_sendall(self._socket, self._outgoing.read())
+            if self._unsent:  # the system had no room
+                unsent, self._unsent = self._unsent, memoryview(b"")
+                await loop.sock_sendall(self._socket, unsent)
+            received = await loop.sock_recv(self._socket, _RECEIVED_BYTES)
+            if not received:
+                raise ConnectionResetError
+            self._keep(memoryview(self._waiting + received))
+            if self._waiting[0] not in _CONTENT_TYPES:
+                raise TlsError("it does not speak TLS")
+            if self.needs_step:
+                self.shake_hands()
 
 
 def said(error: PlogError) -> str:

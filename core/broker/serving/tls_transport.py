@@ -234,6 +234,7 @@ class TlsTransport:
         except ssl.SSLError as error:
             self._is_full = False
             self._failure = TlsError(f"broken TLS: {_reason(error)}")
+            self._failure.__cause__ = error
         if self._outgoing.pending:
             self._push()
         return filled
