@@ -12,6 +12,7 @@ this environment. Exits with 1 if a check fails, and says which, with the comman
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -44,13 +45,26 @@ for source, target, checkpoint in zip(*[iter(sys.argv[1:])] * 3):
 """
 
 
+_COMMANDS = """
+import json, sys
+from tests.support.server import call_plog
+for line in sys.stdin:
+    stdin, *arguments = json.loads(line)
+    done = call_plog(*arguments, stdin=stdin.encode())
+    print(json.dumps([done.returncode, done.stdout.decode(), done.stderr.decode()]), flush=True)
+"""
+
+
 class Commit:
-    """The tree of a commit, whose commands are run; `environment` is theirs beside the usual one."""
+    """The tree of a commit, whose commands are run; `environment` is theirs beside the usual one. One process runs all
+    but those that start Spark, until `stop`.
+    """
 
     def __init__(self, name: str, tree: Path, environment: dict[str, str] | None = None) -> None:
         self.name = name
         self.tree = tree
         self.environment = {"PYTHONPATH": str(tree), "NO_COLOR": "1", **(environment or {})}
+        self._commands: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str | Path, module: str = "plog") -> subprocess.Popen[bytes]:
         """A command, with its output in pipes."""
@@ -59,18 +73,39 @@ class Commit:
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd=self.tree)
 
-    def run(self, *arguments: str | Path, stdin: bytes = b"", code: int = 0, module: str = "plog") -> bytes:
+    def run(self, *arguments: str | Path, stdin: bytes = b"", code: int = 0) -> bytes:
         """Returns what a command prints. Raises AssertionError if it ends with another code."""
-        with self.start(*arguments, module=module) as process:
-            stdout, stderr = process.communicate(stdin)
-        shown = " ".join(map(str, arguments[:4])) if module != "-c" else "as a source of a stream"
-        assert process.returncode == code, (
-            f"{self.name}: plog {shown} ends with {process.returncode}: {stderr.decode()}"
-        )
+        if arguments[0] == "spark-replay":
+            with self.start(*arguments) as process:
+                stdout, stderr = process.communicate(stdin)
+                found = process.returncode
+        else:
+            found, stdout, stderr = self._call(json.dumps([stdin.decode(), *map(str, arguments)]))
+        shown = " ".join(map(str, arguments[:4]))
+        assert found == code, f"{self.name}: plog {shown} ends with {found}: {stderr.decode()}"
         return stdout
 
+    def _call(self, command: str) -> tuple[int, bytes, bytes]:
+        process = self._commands = self._commands or self.start(_COMMANDS, module="-c")
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{command}\n".encode())
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        assert answer, f"{self.name}: {process.communicate()[1].decode()}"
+        code, stdout, stderr = json.loads(answer)
+        return code, stdout.encode(), stderr.encode()
+
+    def stop(self) -> None:
+        """Ends the process of its commands; the next command starts another."""
+        if self._commands is not None:
+            self._commands.communicate()
+            self._commands = None
+
     def run_python(self, text: str, *arguments: str | Path) -> None:
-        self.run(text, *arguments, module="-c")
+        with self.start(text, *arguments, module="-c") as process:
+            stderr = process.communicate()[1].decode()
+        assert process.returncode == 0, f"{self.name}: a source of a stream ends with {process.returncode}: {stderr}"
 
 
 Check = Callable[[Commit, Commit, Path], None]
@@ -232,7 +267,12 @@ def trees(old: str) -> Iterator[tuple[Commit, Commit, Path]]:
         tree.mkdir()
         archive = subprocess.run(["git", "archive", old], cwd=ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", str(tree)], check=True, input=archive)
-        yield Commit("old", tree, _KEPT_BYTECODE), Commit("new", ROOT), Path(folder)
+        commits = Commit("old", tree, _KEPT_BYTECODE), Commit("new", ROOT)
+        try:
+            yield *commits, Path(folder)
+        finally:
+            for commit in commits:
+                commit.stop()
 
 
 def main() -> int:
