@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.socket_server import SocketServer
     from core.cluster.image.metadata_image import MetadataImage
+    from core.cluster.image.security_image import SecurityImage
 
 _SWITCH_INTERVAL_S = 0.0001
 """How long a thread waits for the interpreter lock before it gets it; Python's own 5 ms are longer than a request, or a
@@ -355,7 +356,8 @@ def _serve(
         if not config.ignores_security:
             dynamic = config.with_dynamic(image.broker_configs(), image.broker_configs(node_id))
             ensure_asks_for_none(dynamic)
-            held = "" if config.authorizes(holds_acls=bool(image.security.acls)) else image.security.summary()
+            is_authorized = config.authorizes(holds_acls=bool(image.security.acls))
+            held = "" if is_authorized else _unheeded(image.security, dynamic).summary()
             for listener in listeners:
                 if not authenticates(dynamic, listener):
                     ensure_open_to_everybody(held, listener.endpoint)
@@ -400,7 +402,7 @@ def _say_what_is_obeyed(node: BrokerServer, config: BrokerConfig, held: str) -> 
     from core.broker.config.broker_settings import STANDARD_AUTHORIZER
     from core.cluster.image.security_image import counts_text
 
-    security = node.services.image.security
+    security = _unheeded(node.services.image.security, node.services.config)
     if node.authorizer is None:
         unheeded, then = held or security.summary(), "anybody who reaches the broker may do everything"
         if config.super_users or config.allow_everyone_if_no_acl_found:
@@ -415,6 +417,13 @@ def _say_what_is_obeyed(node: BrokerServer, config: BrokerConfig, held: str) -> 
             )
     if unheeded:
         say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: {then}")
+
+
+def _unheeded(security: SecurityImage, config: BrokerConfig) -> SecurityImage:
+    """Returns the settings without the users of SCRAM, if they can log in."""
+    from core.broker.config.listener_security import has_scram
+
+    return replace(security, scram_credentials={}) if has_scram(config) else security
 
 
 def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:

@@ -149,7 +149,20 @@ def test_acls_are_obeyed(secured_directory: Path, options: tuple[str, ...], warn
         assert (refused.returncode, b"CLUSTER_AUTHORIZATION_FAILED" in refused.stderr) == (1, True), refused
     text = server.log.read_text()
     assert f"warning: {warning}" in text
-    assert "the metadata hold 1 SCRAM user and 1 delegation token, and plog obeys none of them: every client is" in text
+    unheeded = "the metadata hold 1 SCRAM user and 1 delegation token, and plog obeys none of them"
+    assert f"{unheeded}: a client that does not log in is User:ANONYMOUS" in text
+
+
+@pytest.mark.longer
+def test_users_that_log_in_are_no_reason_to_refuse(secured_directory: Path) -> None:
+    """Nobody is let in at that address who does not log in."""
+    login = ["--listener", "SASL_PLAINTEXT://0.0.0.0:0", "--set", "sasl.enabled.mechanisms=SCRAM-SHA-256"]
+    with Server(secured_directory, *login, "--advertise", "127.0.0.1:0") as server:
+        assert call_plog("topic", "list", "--data-dir", str(secured_directory)).returncode == 0
+    text = server.log.read_text()
+    assert "warning: the metadata hold 1 delegation token, and plog obeys none of them: anybody" in text
+    assert "without authentication" not in text
+    assert " protocols SASL_PLAINTEXT:SASL_PLAINTEXT" in text
 
 
 @pytest.mark.longer

@@ -56,6 +56,12 @@ def authenticates(config: BrokerConfig, listener: Listener) -> bool:
     return found.sasl is not None or (found.tls is not None and found.tls.client_auth is ClientAuth.REQUIRED)
 
 
+def has_scram(config: BrokerConfig) -> bool:
+    """Returns whether clients log in by SCRAM at a listener. Raises what `find_listener_security` raises."""
+    found = (find_listener_security(config, listener).sasl for listener in config.served_listeners)
+    return any(mechanism in SCRAM_MECHANISMS for sasl in found if sasl is not None for mechanism in sasl.mechanisms)
+
+
 def find_peer_security(config: BrokerConfig) -> ClientSecurity:
     """Returns how this broker connects to others, at their listener for brokers: with its own listener's certificate
     and trust, and the login in that listener's module. Raises UsageError for an invalid setting, and a missing one.

@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.requests.client_session import Session
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType, ConfigSource
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
+from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.security.secret import Secret
 from core.security.server_security import ClientAuth
 from tests.support.broker import SteeredNode, ask
@@ -160,6 +165,28 @@ def test_an_encrypted_password_of_zookeeper_is_left_out(caplog: pytest.LogCaptur
     config = BrokerConfig.parse(STATIC).with_dynamic({}, {USERS: text})
     assert config.settings[USERS] == STATIC[USERS]
     assert f"{USERS} is encrypted with password.encoder.secret" in caplog.text
+
+
+def test_endpoints_are_registered_with_their_protocols(tmp_path: Path) -> None:
+    """By the numbers of org.apache.kafka.common.security.auth.SecurityProtocol."""
+    broker = open_secured(tmp_path)
+    (record,) = broker.services.image.brokers.values()
+    assert [(one.name, one.security_protocol) for one in record.end_points] == [("TLS", 1), ("LOGIN", 2), ("PLAIN", 0)]
+    broker.close()
+
+
+def test_each_client_is_told_the_endpoint_of_its_listener(tmp_path: Path) -> None:
+    broker = open_secured(tmp_path)
+    endpoints = {name: Endpoint("127.0.0.1", port) for port, name in enumerate(("TLS", "LOGIN", "PLAIN"), 1)}
+    broker.begin_serving(endpoints["TLS"], endpoints)
+    for name, at in endpoints.items():
+        session = Session(listener=name)
+        metadata = ask(broker, METADATA, MetadataRequest(topics=[]), session=session)
+        cluster = ask(broker, DESCRIBE_CLUSTER, DescribeClusterRequest(), session=session)
+        coordinator = ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["g"]), session=session)
+        for told in (metadata.brokers, cluster.brokers, coordinator.coordinators):
+            assert [(one.host, one.port) for one in told] == [(at.host, at.port)]
+    broker.close()
 
 
 def described(broker: SteeredNode) -> dict[str, tuple[str | None, int, bool, bool, list[tuple[str, str | None, int]]]]:
