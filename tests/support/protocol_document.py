@@ -145,6 +145,8 @@ ones of Kafka. All differences are listed here and in [validation.md](validation
 - `min.insync.replicas` is an ordinary setting. Kafka 4.4 keeps it among the defaults of all brokers, for the sake of
   eligible leader replicas, and no broker can have its own. With one replica it changes nothing.
 - plog's own settings (`plog.*`) are listed as well. For a broker, only the settings that plog acts on are listed.
+- A value that its setting does not allow is refused after `listener.name.NAME.`, too, whether there is that listener or
+  not, and so is a login module that is none. Kafka takes them, and fails at its next start.
 - The sources and synonyms of a few settings differ: `log.dir` counts as set if `log.dirs` is, `node.id` has a default,
   and `segment.ms` names `log.roll.hours`, from which its default comes.
 - The features are those that plog has, so there are none for share groups, streams groups and eligible leader replicas.

@@ -284,9 +284,7 @@ class BrokerConfigs(_StoredConfigs):
         changed = self._changed(after)
         fixed = [key for key in changed if key in BROKER_CONFIG and not BROKER_CONFIG[key].is_dynamic]
         if fixed:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
-            )
+            raise _refused("Cannot update these configs dynamically", fixed)
         guards = find_guards(self._services.config, changed)
         if guards:  # the broker would have to leave its cluster, or could not be started again
             keys = ", ".join(f"{key} ({why})" for key, why in guards.items())
@@ -312,25 +310,16 @@ class BrokerConfigs(_StoredConfigs):
         stores = [key for key in of_all if key.startswith(_STORES)]
         of_one = [key for key in changed if plain_name(key) != key and find_broker_key(key) is not None]
         if stores:
-            what, keys = (
-                "These security configs can be dynamically updated only per-listener using the listener prefix",
-                stores,
-            )
-        elif self._name == "":
-            what, keys = (
-                "Cannot update these configs at default cluster level, broker id must be specified",
-                of_all + of_one,
-            )
-        else:
-            what, keys = "Configs cannot be updated dynamically for existing listeners, restart broker", of_all
-        if keys:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what}: [{', '.join(keys)}]")
+            what = "These security configs can be dynamically updated only per-listener using the listener prefix"
+            raise _refused(what, stores)
+        if self._name == "" and (of_all or of_one):
+            what = "Cannot update these configs at default cluster level, broker id must be specified"
+            raise _refused(what, of_all + of_one)
+        if of_all and not all(one.is_plaintext for one in self._services.config.served_listeners):
+            raise _refused("Configs cannot be updated dynamically for existing listeners, restart broker", of_all)
         passwords = [key for key in of_one if is_secret_config(self.resource_type, key)]
         if passwords and self._services.membership is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"a member of a cluster keeps no password in ZooKeeper: {', '.join(passwords)}",
-            )
+            raise _refused("a member of a cluster keeps no password in ZooKeeper", passwords)
 
     def _ensure_near_present_threads(self, key: str, text: str) -> None:
         """Raises KafkaError(INVALID_REQUEST) if a number of threads would more than double, or fall below half
@@ -346,6 +335,10 @@ class BrokerConfigs(_StoredConfigs):
                 f"Dynamic thread count update validation failed for {key}: {text} should be at least half and at "
                 f"most double the current value {present}",
             )
+
+
+def _refused(what: str, keys: Sequence[str]) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{what}: [{', '.join(keys)}]")
 
 
 THREAD_COUNTS: Mapping[str, int] = {

@@ -38,6 +38,7 @@ AS_PARSED = Reason("protocol.md", "CreateTopics answers with settings as they ar
 INTERNAL_SEGMENT = Reason("protocol.md", "`internal.segment.bytes` must be at least 14")
 IN_SYNC = Reason("protocol.md", "`min.insync.replicas` is an ordinary setting")
 OWN_CONFIGS = Reason("protocol.md", "plog's own settings (`plog.*`) are listed")
+OF_ONE_LISTENER = Reason("protocol.md", "A value that its setting does not allow is refused after")
 CONFIG_SOURCES = Reason("protocol.md", "The sources and synonyms")
 FEATURES = Reason("protocol.md", "The features are those that plog has")
 MARKED_ALREADY = Reason("protocol.md", "A marker of transaction version 2 that is there already")
@@ -187,6 +188,13 @@ KNOWN = (
         ("describe-broker-configs",),
         path=r"\[(num.io.threads|consumer.assignor.offload.enable)\]$",
         plog=_MISSING,
+    ),
+    Known(
+        OF_ONE_LISTENER,
+        ("change-listener-configs",),
+        step=r"^its own, listener\.name\.nope\..*=(x|maybe)$",
+        plog='42|"<message>"',
+        kafka="0|null",
     ),
     Known(
         CONFIG_SOURCES,

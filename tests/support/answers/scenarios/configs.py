@@ -214,6 +214,53 @@ def show_set(broker: AskedBroker, step: str, topic: str) -> None:
     broker.ask(step, "DescribeConfigs", Resources=resources, pick=is_set)
 
 
+LISTENER_CONFIGS = {
+    "ssl.keystore.location": "/x",
+    "ssl.key.password": "x",
+    "ssl.truststore.type": "PEM",
+    "ssl.client.auth": "required",
+    "ssl.protocol": "TLSv1.2",
+    "ssl.principal.mapping.rules": "DEFAULT",
+    "ssl.allow.dn.changes": "true",
+    "sasl.jaas.config": "x",
+    "sasl.server.max.receive.size": "5",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "security.inter.broker.protocol": "SSL",
+    "connections.max.reauth.ms": "5",
+    "connection.failed.authentication.delay.ms": "5",
+    "listener.name.nope.ssl.keystore.location": "/x",
+    "listener.name.NOPE.ssl.key.password": "x",
+    "listener.name.nope.ssl.client.auth": "none",
+    "listener.name.nope.ssl.enabled.protocols": "TLSv1.2",
+    "listener.name.nope.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.nope.plain.sasl.jaas.config": "x",
+    "listener.name.nope.plain.connections.max.reauth.ms": "5",
+    "listener.name.nope.connections.max.reauth.ms": "x",
+    "listener.name.nope.ssl.allow.dn.changes": "maybe",
+}
+
+
+@scenario
+def change_listener_configs(broker: AskedBroker) -> None:
+    """What a listener asks of its clients, and is no listener of these brokers."""
+    me = str(broker.id)
+    for key, value in LISTENER_CONFIGS.items():
+        for name in (me, ""):
+            change(broker, f"{'its own' if name else 'of all'}, {key}={value}", BROKER, name, (key, SET, value))
+    kept = [(key, SET, value) for key, value in LISTENER_CONFIGS.items() if "nope.ssl" in key or ".jaas" in key]
+    kept = [each for each in kept if each[0].startswith("listener.") and each[2] != "maybe"]
+    change(broker, "keep some", BROKER, me, *kept, validate=False)
+    broker.wait_until_applied()
+    keys = [*(key for key, _, _ in kept), *(key for key in LISTENER_CONFIGS if not key.startswith("listener."))]
+    resources = [{"ResourceType": BROKER, "ResourceName": me, "ConfigurationKeys": keys}]
+
+    def nameless(answer: Fields) -> Any:
+        return [{**result, "ResourceName": ""} for result in answer["Results"]]
+
+    broker.ask("then", "DescribeConfigs", Resources=resources, IncludeSynonyms=True, pick=nameless)
+    change(broker, "forget them", BROKER, me, *((key, DELETE, None) for key, _, _ in kept), validate=False)
+
+
 @scenario
 def change_topic_configs(broker: AskedBroker) -> None:
     topic = broker.create_topic("changed").name
