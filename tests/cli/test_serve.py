@@ -29,6 +29,7 @@ from core.common.errors import KafkaError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.session import Session
 from core.records.byte_strings import ByteStrings
+from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.server import PLOG, Server, call_plog, read_json
 from tests.support.waiting import wait_for_exit, wait_until
@@ -47,6 +48,56 @@ def test_clients_of_each_listener_get_its_address(tmp_path: Path) -> None:
         assert first == inside == server.address
         assert told(inside) == [inside]
         assert told(outside) == [outside.replace("127.0.0.1", "localhost")]
+
+
+@pytest.mark.longer
+def test_a_configuration_with_listeners_of_all_protocols(tmp_path: Path) -> None:
+    """Its passwords are elsewhere, as Kafka's config providers have them; no output shows them."""
+    ca = make_ca()
+    (tmp_path / "server.p12").write_bytes(sign(ca).pkcs12("s3cret"))
+    (tmp_path / "ca.pem").write_text(ca.pem)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    (tmp_path / "secrets.properties").write_text(f'store=s3cret\njaas={module} user_alice="s3cret-too";\n')
+    protocols = ("SSL", "SASL_PLAINTEXT", "SASL_SSL", "PLAINTEXT")
+    lines = [
+        f"ssl.keystore.location={tmp_path}/server.p12",
+        f"ssl.keystore.password=${{file:{tmp_path}/secrets.properties:store}}",
+        "sasl.enabled.mechanisms=PLAIN",
+        f"listener.name.sasl_ssl.plain.sasl.jaas.config=${{file:{tmp_path}/secrets.properties:jaas}}",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config=${env:PLOG_TESTS_JAAS}",
+    ]
+    (tmp_path / "server.properties").write_text("\n".join(lines))
+    jaas = f'{module} user_bob="s3cret-too";'
+    arguments = ["--config", str(tmp_path / "server.properties")]
+    arguments += [word for name in protocols for word in ("--listener", f"{name}://127.0.0.1:0")]
+    with Server(tmp_path / "data", *arguments, environment={"PLOG_TESTS_JAAS": jaas}) as server:
+        line = next(line for line in server.log.read_text().splitlines() if line.startswith("ready "))
+        assert line.endswith(" protocols " + ",".join(f"{name}:{name}" for name in protocols))
+        found = re.search(r" listeners (\S+)", line)
+        assert found is not None
+        for listed in found[1].split(","):
+            name, _, address = listed.partition("://")
+            settings = {
+                "security.protocol": name,
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "alice" if name == "SASL_SSL" else "bob",
+                "sasl.password": "s3cret-too",
+                "ssl.ca.location": str(tmp_path / "ca.pem"),
+            }
+            path = tmp_path / f"{name}.properties"
+            path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            done = call_plog("cluster", "brokers", "--output", "json", "--bootstrap-server", address,
+                             "--command-config", str(path))  # fmt: skip
+            assert [row["address"] for row in json.loads(done.stdout)] == [address], done.stderr
+        done = call_plog(
+            "config", "describe", "broker", "1", "--all", "--output", "json", "--data-dir", str(tmp_path / "data")
+        )
+        values = {row["key"]: row["value"] for row in json.loads(done.stdout)}
+        hidden = {key for key, value in values.items() if value == "(hidden)"}
+        assert {"ssl.keystore.password", "listener.name.sasl_ssl.plain.sasl.jaas.config", "ssl.key.password"} <= hidden
+        assert b"s3cret" not in done.stdout + done.stderr
+    assert "s3cret" not in server.log.read_text()
+    assert "warning" not in server.log.read_text()
 
 
 def told(address: str) -> list[str]:

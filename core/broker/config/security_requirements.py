@@ -50,6 +50,7 @@ _CHECKS_OF_ZOOKEEPERS_CERTIFICATE = ("zookeeper.ssl.crl.enable", "zookeeper.ssl.
 _WITH_SECURED_LISTENERS = {
     "sasl.server.callback.handler.class": "a class decides who may log in",
     "sasl.login.callback.handler.class": "a class knows the broker's own login",
+    "sasl.client.callback.handler.class": "a class logs the broker in",
     "sasl.login.class": "a class logs the broker in",
     "ssl.engine.factory.class": "a class decides which certificates are good",
     "security.providers": "classes decide which cryptography is used",
@@ -83,7 +84,7 @@ def find_security_requirements(config: BrokerConfig, *, is_member: bool = False)
         name = _OF_ONE_LISTENER.sub("", key)
         of_any = name if name.startswith("sasl.") else name.partition(".")[2]  # without the mechanism's name
         why = _WITH_SECURED_LISTENERS.get(name) or _WITH_SECURED_LISTENERS.get(of_any)
-        if why is not None and value.strip():
+        if why is not None and value.strip() and not _is_of_controllers(config, key):
             asked[key] = why
     protocol = BrokerConfig.security_inter_broker_protocol
     wanted = protocol.of(config).strip().upper()
@@ -98,14 +99,14 @@ def _why_client_auth(config: BrokerConfig, served: Mapping[str, Listener]) -> di
     such listener, or it has no TLS. Kafka reads names of listeners in lower case.
     """
     with_tls = {name.lower() for name, one in served.items() if one.has_tls}
-    passed = with_tls | {name.lower() for name in _controllers(config)}
     return {
         key: "clients show certificates, and no listener with TLS has this name"
         for key, value in {**config.static, **config.dynamic_defaults, **config.dynamic}.items()
         if (found := _OF_ONE_LISTENER.match(key)) is not None
         and plain_name(key) == BrokerConfig.ssl_client_auth.key.name
         and str(value).strip().lower() not in ("", "none")
-        and found[1] not in passed
+        and found[1] not in with_tls
+        and not _is_of_controllers(config, key)
     }
 
 
@@ -138,9 +139,9 @@ def _why_guard(config: BrokerConfig, key: str, value: str) -> str | None:
     if key in _CHECKS_OF_ZOOKEEPERS_CERTIFICATE:
         is_guard = text.lower() == "true" and config.zookeeper_ssl_client_enable
         return "certificates that were revoked are refused" if is_guard else None
-    found = _OF_ONE_LISTENER.match(key)
-    if found is not None and found[1].upper() in _controllers(config):
+    if _is_of_controllers(config, key):
         return None
+    found = _OF_ONE_LISTENER.match(key)
     name = _OF_ONE_LISTENER.sub("", key)
     guards = _GUARDS_OF_ONE_LISTENER if found is not None and name in _GUARDS_OF_ONE_LISTENER else _GUARDS
     why, harmless = guards.get(name, (None, ()))
@@ -161,8 +162,11 @@ def _with_dynamic_listeners(config: BrokerConfig) -> tuple[BrokerConfig, list[st
     return changed, []
 
 
-def _controllers(config: BrokerConfig) -> set[str]:
-    return {name.strip().upper() for name in config.controller_listener_names or ()}
+def _is_of_controllers(config: BrokerConfig, key: str) -> bool:
+    """Returns whether the setting is for a listener of controllers, which plog does not open."""
+    found = _OF_ONE_LISTENER.match(key)
+    names = (name.strip().upper() for name in config.controller_listener_names or ())
+    return found is not None and found[1].upper() in names
 
 
 def ensure_open_to_everybody(held: str, listen: Endpoint, authorizer: str = STANDARD_AUTHORIZER) -> None:

@@ -1,5 +1,6 @@
 """What clients must do at listeners, by configurations as people have them; the strangers' files below are those of
-handbooks, charts and questions of other people, with other names and passwords.
+handbooks, charts and questions of other people, with other names and passwords. What is expected of those that are
+obeyed is what kafka.server.KafkaConfig of 3.9.2 makes of them for each listener.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ def test_kafkas_stock_file_asks_for_none() -> None:
         ("listeners=SSL://:1\nlistener.name.ssl.ssl.engine.factory.class=a.B",
          ["listener.name.ssl.ssl.engine.factory.class"]),
         ("listeners=SSL://:1\nsecurity.providers=a.B", ["security.providers"]),
+        ("listeners=SSL://:1\ncontroller.listener.names=C\nlistener.name.c.sasl.server.callback.handler.class=a.B", []),
         ("listeners=SSL://:1\ndelegation.token.secret.key=s", ["delegation.token.secret.key"]),
         ("listeners=SSL://:1\ndelegation.token.master.key=s", ["delegation.token.master.key"]),
         ("delegation.token.secret.key=s", []),
