@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import STANDARD_AUTHORIZER, ZOOKEEPER_AUTHORIZERS, plain_name
-from core.broker.config.listener_security import find_listener_security
 from core.broker.serving.listener_endpoints import PLAINTEXT, Listener
 from core.common.endpoint import Endpoint
 from core.common.errors import KafkaError, UsageError
@@ -196,4 +195,7 @@ def ensure_asks_for_none(config: BrokerConfig, *, is_member: bool = False) -> No
             hint = f"ACLs are obeyed by {authorizer}={known}; {hint}"
         raise UsageError(f"the configuration asks for security that plog does not have: {keys}", hint=hint)
     for listener in config.served_listeners:
-        find_listener_security(config, listener)
+        if not listener.is_plaintext:
+            from core.broker.config.listener_security import find_listener_security
+
+            find_listener_security(config, listener)

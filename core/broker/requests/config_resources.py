@@ -26,7 +26,6 @@ from core.broker.config.config_sources import (
     is_secret_config,
 )
 from core.broker.config.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, broker_key, ensure_valid_group_configs
-from core.broker.config.listener_security import find_unused_settings
 from core.broker.config.security_requirements import find_guards
 from core.broker.requests.services import Services
 from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, kept, value_text
@@ -266,6 +265,8 @@ class BrokerConfigs(_StoredConfigs):
         of_listeners = [key for key in changes if key.startswith(LISTENER_PREFIX)]
         if not of_listeners:
             return
+        from core.broker.config.listener_security import find_unused_settings
+
         config = self._services.config
         changed = config.with_dynamic(config.dynamic_defaults, after)
         try:
