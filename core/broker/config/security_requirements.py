@@ -185,6 +185,18 @@ def ensure_asks_for_none(config: BrokerConfig, *, is_member: bool = False) -> No
     """Raises UsageError for a configuration that asks for security that plog does not have, and for a listener whose
     settings are wrong, unless the operator ignores that.
     """
+    ensure_unguarded(config, is_member=is_member)
+    for listener in config.served_listeners:
+        if not listener.is_plaintext:
+            from core.broker.config.listener_security import find_listener_security
+
+            find_listener_security(config, listener)
+
+
+def ensure_unguarded(config: BrokerConfig, *, is_member: bool = False) -> None:
+    """Raises UsageError for a configuration that asks for security that plog does not have, unless the operator ignores
+    that.
+    """
     asked = {} if config.ignores_security else find_security_requirements(config, is_member=is_member)
     if asked:
         keys = ", ".join(f"{name} ({why})" for name, why in asked.items())
@@ -194,8 +206,3 @@ def ensure_asks_for_none(config: BrokerConfig, *, is_member: bool = False) -> No
             known = ZOOKEEPER_AUTHORIZERS[0] if is_member else STANDARD_AUTHORIZER
             hint = f"ACLs are obeyed by {authorizer}={known}; {hint}"
         raise UsageError(f"the configuration asks for security that plog does not have: {keys}", hint=hint)
-    for listener in config.served_listeners:
-        if not listener.is_plaintext:
-            from core.broker.config.listener_security import find_listener_security
-
-            find_listener_security(config, listener)

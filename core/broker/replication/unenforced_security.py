@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import ZOOKEEPER_AUTHORIZERS
 from core.broker.config.client_quotas import ClientQuotas
-from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
+from core.broker.config.security_requirements import ensure_open_to_everybody, ensure_unguarded
 from core.broker.replication.zookeeper_security import WriteSettings, ZooKeeperSecurity
 from core.broker.serving.loop_tasks import LoopTasks
 from core.cluster.image.security_image import counts_text
@@ -133,7 +133,7 @@ class UnenforcedSecurity:
         if self._config.ignores_security:
             return
         own = self._of_brokers.get(str(self._node_id), {})
-        ensure_asks_for_none(self._config.with_dynamic(self._of_brokers.get(DEFAULT_ENTITY, {}), own), is_member=True)
+        ensure_unguarded(self._config.with_dynamic(self._of_brokers.get(DEFAULT_ENTITY, {}), own), is_member=True)
         held = self.summary if self._count_text(0) and not self._config.authorizes() else ""
         for listen in self._listens:
             ensure_open_to_everybody(held, listen, ZOOKEEPER_AUTHORIZERS[0])

@@ -211,6 +211,20 @@ async def test_guards_among_the_settings_of_brokers(entity: str, key: str) -> No
     await Opened(zookeeper, HERE, ignores_security=True).start()
 
 
+async def test_wrong_settings_of_a_listener_are_no_reason_to_leave() -> None:
+    """The listener keeps those that it has."""
+    zookeeper = FakeZooKeeper()
+    settings = {"listeners": "SASL_PLAINTEXT://:1", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}
+    opened = Opened(zookeeper, HERE, **settings)
+    await opened.start()
+    changed = {"listener.name.sasl_plaintext.sasl.enabled.mechanisms": "NOPE"}
+    put(zookeeper, f"/config/brokers/{US}", json.dumps({"version": 1, "config": changed}).encode())
+    change = json.dumps({"version": 2, "entity_path": f"brokers/{US}"}).encode()
+    put(zookeeper, f"{CONFIG_CHANGE_PREFIX}0000000000", change)
+    await settle()
+    assert opened.reasons == []
+
+
 async def test_guards_of_another_broker_are_its_own() -> None:
     zookeeper = FakeZooKeeper()
     put(zookeeper, f"/config/brokers/{US + 1}", config(max_connection_creation_rate="10"))
