@@ -349,6 +349,7 @@ def _serve(
     from core.broker.broker_server import BrokerServer, without_collector
     from core.broker.config.listener_security import authenticates
     from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
+    from core.broker.serving.listener_certificate import open_door
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.loop_tasks import new_runner
 
@@ -359,6 +360,7 @@ def _serve(
             is_authorized = config.authorizes(holds_acls=bool(image.security.acls))
             held = "" if is_authorized else _unheeded(image.security, dynamic).summary()
             for listener in listeners:
+                open_door(dynamic, listener)  # raises UsageError for bad certificates before anything is changed
                 if not authenticates(dynamic, listener):
                     ensure_open_to_everybody(held, listener.endpoint)
 

@@ -22,12 +22,12 @@ class Door:
         """Raises UsageError for invalid `ssl.principal.mapping.rules`."""
         self.listener = listener
         self.context = context
+        self.handshakes = self.failed_handshakes = 0
+        """Of TLS, since the start."""
         self.use(security)
 
     def use(self, security: ListenerSecurity) -> None:
         """Asks this of clients that connect from now on. Raises UsageError, as the constructor does."""
-        self.handshakes = self.failed_handshakes = 0
-        """Of TLS, since the start."""
         self._mapping = PrincipalMapping(DEFAULT if security.tls is None else security.tls.principal_mapping_rules)
         self.security = security
 

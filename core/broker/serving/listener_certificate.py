@@ -41,34 +41,45 @@ class _Source(NamedTuple):
     files: tuple[_FileState, ...]
 
 
-class _Look(NamedTuple):
-    """What was found: a context, or why there is none."""
-
+class _Loaded(NamedTuple):
     source: _Source
-    found: ServerContext | UsageError
+    found: ServerContext
+
+
+def open_door(config: BrokerConfig, listener: Listener) -> tuple[Door, _Loaded | None]:
+    """Returns the door, and what its stores hold if it speaks TLS. Raises UsageError, which names the listener, for
+    invalid settings and for stores that can't be used.
+    """
+    security = find_listener_security(config, listener)
+    try:
+        loaded = None if security.tls is None else _load(security.tls)
+        return Door(listener.name, security, loaded and loaded.found.context), loaded
+    except UsageError as error:
+        raise UsageError(f"listener {listener}, {listener.protocol}: {error.message}", hint=error.hint) from None
 
 
 class ListenerCertificate:
     """Owned by the broker's task, which calls `step` every second."""
 
     def __init__(
-        self, listener: Listener, door: Door, find_config: Callable[[], BrokerConfig], runtime: Runtime
+        self,
+        listener: Listener,
+        door: Door,
+        loaded: _Loaded,
+        find_config: Callable[[], BrokerConfig],
+        runtime: Runtime,
     ) -> None:
-        """Loads the stores of `door.security`. Raises UsageError if they can't be used."""
-        assert door.security.tls is not None
+        """`door` and `loaded` are of `open_door`; `find_config` returns the present configuration."""
         self._listener = listener
         self._door = door
         self._find_config = find_config
         self._runtime = runtime
-        source = _source(door.security.tls)
-        self._used = source
+        self._used = loaded.source
         self._refused: _Source | None = None
         self._doubted: _Source | None = None
         self._is_looking = False
         self._warned_at: datetime | None = None
-        loaded = load_server_context(source.tls)
-        self._chain = loaded.chain
-        door.context = loaded.context
+        self._chain = loaded.found.chain
 
     @property
     def own(self) -> CertificateFields:
@@ -91,7 +102,7 @@ class ListenerCertificate:
             self._refuse(_Source(self._used.tls, ()), error)
             return
         known = (self._used, self._refused)
-        looks: list[_Look] = []
+        looks: list[tuple[_Source, ServerContext | UsageError]] = []
         self._is_looking = True
         self._runtime.run_in_background(lambda: looks.extend(_look(wanted, known)), lambda: self._take(looks))
 
@@ -105,7 +116,7 @@ class ListenerCertificate:
         assert wanted is not None, "a listener's protocol does not change"
         return wanted
 
-    def _take(self, looks: list[_Look]) -> None:
+    def _take(self, looks: list[tuple[_Source, ServerContext | UsageError]]) -> None:
         self._is_looking = False
         for source, found in looks:
             try:
@@ -189,14 +200,19 @@ def _state(name: str) -> _FileState:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _look(wanted: ServerTls, known: tuple[_Source | None, ...]) -> list[_Look]:
-    """Returns what is there now; nothing if it is known. Files that change meanwhile are looked at again."""
+def _load(tls: ServerTls) -> _Loaded:
+    """Files that change meanwhile are looked at again."""
+    return _Loaded(_source(tls), load_server_context(tls))
+
+
+def _look(wanted: ServerTls, known: tuple[_Source | None, ...]) -> list[tuple[_Source, ServerContext | UsageError]]:
+    """Returns what is there now, or why it can't be used; nothing if it is known."""
     source = _source(wanted)
     if source in known:
         return []
     try:
-        return [_Look(source, load_server_context(wanted))]
+        return [_load(wanted)]
     except UsageError as error:
-        return [_Look(source, error)]
+        return [(source, error)]
     except Exception as error:  # noqa: BLE001 - the door of the background thread: the next look must come
-        return [_Look(source, UsageError(f"its files can't be read: {type(error).__name__}"))]
+        return [(source, UsageError(f"its files can't be read: {type(error).__name__}"))]

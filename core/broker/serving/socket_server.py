@@ -20,7 +20,7 @@ from core.broker.serving.bound_listener import BoundListener, bind_all
 from core.broker.serving.connection import Connection
 from core.broker.serving.connections_memory import ConnectionsMemory
 from core.broker.serving.door import Door
-from core.broker.serving.listener_certificate import ListenerCertificate
+from core.broker.serving.listener_certificate import ListenerCertificate, open_door
 from core.broker.serving.listener_endpoints import Listener
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.owner_listener import OwnerListener, find_intruder
@@ -167,21 +167,18 @@ class SocketServer:
         )
 
     def _make_door(self, listener: Listener) -> None:
-        """Raises UsageError for invalid settings of the listener, and for stores that can't be used."""
-        configs, name = self._node.services.configs, listener.name
-        door = self._doors[name] = Door(name, find_listener_security(configs.broker, listener))
+        """Raises what `open_door` raises."""
+        services, configs = self._node.services, self._node.services.configs
+        door, loaded = open_door(configs.broker, listener)
+        self._doors[listener.name] = door
         if door.security == OPEN:
             return
         configs.checks.append(partial(_ensure_obeyable, listener))
         configs.on_changed.append(partial(_maybe_change, door, listener))
-        if door.security.tls is None:
-            return
-        try:
-            certificate = ListenerCertificate(listener, door, lambda: configs.broker, self._node.services.runtime)
-        except UsageError as error:
-            raise UsageError(f"listener {listener}, {listener.protocol}: {error.message}", hint=error.hint) from None
-        self.certificates[name] = certificate
-        configs.checks.append(certificate.ensure_usable)
+        if loaded is not None:
+            certificate = ListenerCertificate(listener, door, loaded, lambda: configs.broker, services.runtime)
+            self.certificates[listener.name] = certificate
+            configs.checks.append(certificate.ensure_usable)
 
     def _bind_owner_socket(self) -> None:
         """Makes the socket in the data directory. A broker that only reads holds no lock of the directory, and changes

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.listener_security import find_listener_security
 from core.broker.requests.runtime import ImmediateRuntime
 from core.broker.serving.door import Door
-from core.broker.serving.listener_certificate import ListenerCertificate
+from core.broker.serving.listener_certificate import ListenerCertificate, open_door
 from core.broker.serving.listener_endpoints import Listener
 from core.common.error_code import ErrorCode
 from core.common.errors import UsageError
@@ -70,8 +69,9 @@ class Watched:
         }
         self.runtime = ImmediateRuntime()
         self.clock = self.runtime.clock = ManualClock(int(time.time() * 1000))
-        self.door = Door("INSIDE", find_listener_security(self.config(), LISTENER))
-        self.certificate = ListenerCertificate(LISTENER, self.door, self.config, self.runtime)
+        self.door, loaded = open_door(self.config(), LISTENER)
+        assert loaded is not None
+        self.certificate = ListenerCertificate(LISTENER, self.door, loaded, self.config, self.runtime)
 
     def config(self) -> BrokerConfig:
         return BrokerConfig.parse({PREFIX + name: value for name, value in self.settings.items()})
@@ -289,8 +289,9 @@ def test_a_change_of_settings_is_checked_and_obeyed(tmp_path: Path) -> None:
     }
     broker = SteeredNode(tmp_path / "data", BrokerConfig.parse(static), clock=ManualClock(int(time.time() * 1000)))
     configs = broker.services.configs
-    door = Door("INSIDE", find_listener_security(configs.broker, LISTENER))
-    certificate = ListenerCertificate(LISTENER, door, lambda: configs.broker, broker.runtime)
+    door, loaded = open_door(configs.broker, LISTENER)
+    assert loaded is not None
+    certificate = ListenerCertificate(LISTENER, door, loaded, lambda: configs.broker, broker.runtime)
     configs.checks.append(certificate.ensure_usable)
     me = str(broker.services.node.node_id)
 
