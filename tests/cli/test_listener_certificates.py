@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.listener_security import find_listener_security
+from core.files.tls_context import files_of
+from core.security.principal_mapping import PrincipalMapping
+from core.security.server_security import ClientAuth
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
@@ -75,6 +81,18 @@ def test_a_bad_store_ends_the_start(tmp_path: Path, what: str) -> None:
     assert f"error: listener SSL://127.0.0.1:0, SSL: ssl.keystore.location: {message.format(store)}" in said
     assert MARKED not in said
     assert "Traceback" not in said
+
+
+def test_the_settings_of_the_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "certificates.md").read_text()
+    config = BrokerConfig.parse(dict(re.findall(r"^    ([a-z.]+)=(.*)$", page, re.MULTILINE)))
+    assert not config.unknown
+    inside, outside = (find_listener_security(config, listener) for listener in config.served_listeners)
+    assert inside.tls is None
+    assert outside.tls is not None
+    assert outside.tls.client_auth is ClientAuth.REQUIRED
+    assert PrincipalMapping(outside.tls.principal_mapping_rules).find_name("CN=Alice,OU=eng,O=plog") == "alice"
+    assert files_of(outside.tls.tls) == ["/etc/plog/clients-ca.pem", "/etc/plog/server.pem"]
 
 
 # --- while it runs
