@@ -26,6 +26,9 @@ _TIME_FORMATS = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 _TEXTS = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 """UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString: Java reads each of them as UTF-8."""
 
+_MOST_OID_BYTES = 128
+"""Work for a number grows with the square of its bytes."""
+
 _ALTERNATIVE_NAMES = bytes.fromhex("551d11")
 _KEYWORDS = {
     "2.5.4.3": "CN",
@@ -89,14 +92,16 @@ def _part_text(part: bytes) -> str:
 
 
 def _dotted(oid: bytes) -> str:
+    if not 0 < len(oid) <= _MOST_OID_BYTES:
+        raise ValueError(f"an object identifier has {len(oid)} bytes")
     numbers, number = [], 0
     for byte in oid:
         number = number << 7 | byte & 0x7F
         if not byte & 0x80:
             numbers.append(number)
             number = 0
-    if not numbers:
-        raise ValueError("an object identifier is empty")
+    if number or not numbers:
+        raise ValueError("an object identifier is cut off")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
 

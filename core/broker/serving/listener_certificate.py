@@ -129,8 +129,12 @@ class ListenerCertificate:
                 self._use(source, found)
 
     def _ensure_alike(self, wanted: ServerTls, found: ServerContext) -> None:
-        """Raises UsageError for a certificate with another name, or for fewer hosts, unless that is allowed."""
-        own, new = self.own, found.chain[0]
+        """Raises UsageError for a certificate with another name, or for fewer hosts, unless that is allowed; and for
+        one that is not valid now, while the present one is.
+        """
+        own, new, now = self.own, found.chain[0], self._now()
+        if own.end > now and not new.start <= now < new.end:
+            raise UsageError(f"the new certificate is good from {_text(new.start)} to {_text(new.end)} alone")
         if new.subject != own.subject and not wanted.allows_dn_changes:
             raise UsageError(
                 f"the new certificate is of {printable(new.subject, '')}, and the present one of "
@@ -167,8 +171,11 @@ class ListenerCertificate:
         self._refused = self._doubted = None
         self._door.context = found.context
 
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._runtime.clock.now_ms() / 1000, UTC)
+
     def _maybe_warn(self) -> None:
-        now = datetime.fromtimestamp(self._runtime.clock.now_ms() / 1000, UTC)
+        now = self._now()
         if self._warned_at is not None and now - self._warned_at < _WARN_AGAIN:
             return
         soonest = min(self._chain, key=lambda each: each.end)

@@ -52,6 +52,13 @@ def _certificate(times: bytes) -> bytes:
     return der(0x30, der(0x30, der(2, b"\1") + empty + name + der(0x30, times) + name + empty))
 
 
+@pytest.mark.parametrize("oid", [b"", b"\x81", b"\xff" * 60_000 + b"\x01"])
+def test_a_kind_of_a_part_that_is_none_is_refused_at_once(oid: bytes) -> None:
+    part = der(0x30, der(6, oid) + der(UTF8, b"x"))
+    with pytest.raises(ValueError, match="an object identifier"):
+        distinguished_name(der(0x30, der(0x31, part)))
+
+
 def test_cut_and_other_bytes_are_refused() -> None:
     whole = sign(make_ca()).certificate.public_bytes(Encoding.DER)
     for size in range(len(whole) - 1):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
+
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -32,6 +36,21 @@ def test_a_name_that_no_rule_matches_is_refused_and_its_control_characters_are_n
         _door("RULE:^CN=alice,.*$/$0/").find_principal(_certificate("x\nUser:root \x1b[1m"))
     name = r"CN=x\nUser:root \x1b[1m,OU=eng,O=plog"
     assert error.value.message == f"no rule of ssl.principal.mapping.rules matches {name}"
+
+
+def test_the_certificate_of_a_session_that_goes_on_must_not_have_expired() -> None:
+    certificate = _certificate("Alice")
+    now = datetime.now(UTC)
+    _door().ensure_current(None, now)
+    _door().ensure_current(certificate, now + timedelta(days=29))
+    with pytest.raises(AuthenticationError, match="the certificate of CN=Alice,OU=eng,O=plog has expired"):
+        _door().ensure_current(certificate, now + timedelta(days=31))
+
+
+def test_names_need_no_further_package() -> None:
+    certificate = _certificate("Alice")
+    with patch.dict(sys.modules, {"cryptography": None, "cryptography.x509": None}):
+        assert _door().find_principal(certificate).name == "CN=Alice,OU=eng,O=plog"
 
 
 def test_rules_are_checked_when_the_listener_is_made() -> None:

@@ -192,6 +192,25 @@ def test_another_name_or_fewer_hosts_need_leave(tmp_path: Path, errors: Callable
     assert shown(watched.door) == der(other)
 
 
+@pytest.mark.parametrize("days", [(-9, -2), (2, 9)])
+def test_a_certificate_that_is_not_valid_does_not_replace_one_that_is(
+    tmp_path: Path, errors: Callable[[], list[str]], days: tuple[int, int]
+) -> None:
+    first, bad = sign(CA), sign(CA, days=days)
+    watched = Watched(tmp_path, first)
+    watched.write(bad)
+    watched.step()
+    watched.step()
+    assert shown(watched.door) == der(first)
+    assert "listener INSIDE keeps its certificate: the new certificate is good from " in errors()[0]
+    watched.write(first)
+    watched.step()
+    watched.clock.advance(40 * DAY_MS)
+    watched.write(bad)
+    watched.step()
+    assert shown(watched.door) == der(bad), "neither is valid"
+
+
 def test_a_new_trust_store_counts_for_new_connections(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text(CA.pem)
     watched = Watched(tmp_path, sign(CA), ssl_truststore_location=str(tmp_path / "ca.pem"), ssl_client_auth="required")
