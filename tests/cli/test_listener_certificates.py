@@ -85,7 +85,9 @@ def test_a_bad_store_ends_the_start(tmp_path: Path, what: str) -> None:
 
 def test_the_settings_of_the_page() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "certificates.md").read_text()
-    config = BrokerConfig.parse(dict(re.findall(r"^    ([a-z.]+)=(.*)$", page, re.MULTILINE)))
+    given = dict(re.findall(r"^    ([a-z.]+)=(.*)$", page, re.MULTILINE))
+    files = {name: given.pop(f"listener.name.outside.ssl.{name}.location") for name in ("certificate", "key")}
+    config = BrokerConfig.parse(given)
     assert not config.unknown
     inside, outside = (find_listener_security(config, listener) for listener in config.served_listeners)
     assert inside.tls is None
@@ -93,6 +95,11 @@ def test_the_settings_of_the_page() -> None:
     assert outside.tls.client_auth is ClientAuth.REQUIRED
     assert PrincipalMapping(outside.tls.principal_mapping_rules).find_name("CN=Alice,OU=eng,O=plog") == "alice"
     assert files_of(outside.tls.tls) == ["/etc/plog/clients-ca.pem", "/etc/plog/server.pem"]
+    del given["listener.name.outside.ssl.keystore.type"], given["listener.name.outside.ssl.keystore.location"]
+    config = BrokerConfig.parse(given | {f"ssl.{name}.location": path for name, path in files.items()})
+    outside = find_listener_security(config, config.served_listeners[1])
+    assert outside.tls is not None
+    assert files_of(outside.tls.tls) == ["/etc/plog/clients-ca.pem", *files.values()]
 
 
 # --- while it runs

@@ -145,6 +145,22 @@ def test_a_file_that_is_written_while_it_is_looked_at_is_no_error(
     assert errors() == []
 
 
+def test_two_files_replaced_one_after_the_other_are_no_error(tmp_path: Path, errors: Callable[[], list[str]]) -> None:
+    """As certbot replaces them."""
+    first, second = sign(CA), sign(CA)
+    watched = Watched(tmp_path, first)
+    certificate, key = first.write(tmp_path, "tls")
+    watched.settings = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
+    watched.step()
+    certificate.write_text(second.pem)
+    watched.step()
+    assert shown(watched.door) == der(first)
+    key.write_text(second.key_pem())
+    watched.step()
+    assert shown(watched.door) == der(second)
+    assert errors() == []
+
+
 def test_the_link_by_which_kubernetes_replaces_a_secret(tmp_path: Path, errors: Callable[[], list[str]]) -> None:
     """`server.pem` is a link to `..data/server.pem`, and `..data` one to a folder, which a rename replaces."""
     first, second = sign(CA), sign(CA)
