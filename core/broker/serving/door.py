@@ -24,11 +24,12 @@ class Door:
         self.context = context
         self.handshakes = self.failed_handshakes = 0
         """Of TLS, since the start."""
-        self.use(security)
+        self._mapping = _mapping_of(security)
+        self.security = security
 
     def use(self, security: ListenerSecurity) -> None:
         """Asks this of clients that connect from now on. Raises UsageError, as the constructor does."""
-        self._mapping = PrincipalMapping(DEFAULT if security.tls is None else security.tls.principal_mapping_rules)
+        self._mapping = _mapping_of(security)
         self.security = security
 
     def ensure_current(self, certificate: bytes | None, now: datetime) -> None:
@@ -53,3 +54,7 @@ class Door:
                 f"no rule of ssl.principal.mapping.rules matches {printable(subject, keeps='')}", where=self.listener
             )
         return Principal(USER_TYPE, name)
+
+
+def _mapping_of(security: ListenerSecurity) -> PrincipalMapping:
+    return PrincipalMapping(DEFAULT if security.tls is None else security.tls.principal_mapping_rules)
