@@ -8,10 +8,12 @@ maps names by `RULE:^CN=([^,]*),OU=eng.*$/$1/L,DEFAULT`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
 import ssl
 import struct
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +31,7 @@ from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CON
 from tests.support.answers.message_codec import decode_response, encode_request
 from tests.support.broker import SteeredNode, ask
 from tests.support.certificates import Certificate, make_ca, sign
+from tests.support.manual_clock import ManualClock
 from tests.support.requests import changes_of
 from tests.support.security_captures import Difference, Fields, assert_explained, capture, differences
 
@@ -273,3 +276,29 @@ async def test_new_certificates_of_the_listener(tmp_path: Path) -> None:
 
 def _here(folder: Path, value: str) -> str:
     return str(folder / Path(value).name) if value.startswith("/") else value
+
+
+async def test_a_session_does_not_outlive_the_certificate_of_its_client(tmp_path: Path) -> None:
+    """Kafka's Java keeps sessions for a day; what it does with such a client is not captured."""
+    async with Lab.open(tmp_path) as lab:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.load_verify_locations(cadata=lab.certificates.ca.pem)
+        context.load_cert_chain(*lab.certificates.client.write(tmp_path, "client"))
+        sessions: list[ssl.SSLSession | None] = [None]
+
+        def ask_again() -> tuple[bool, bytes]:
+            plain = socket.create_connection(("127.0.0.1", lab.server.endpoints["MTLS"].port), _ANSWER_SECONDS)
+            with context.wrap_socket(plain, server_hostname="localhost", session=sessions[-1]) as connection:
+                connection.sendall(REQUEST)
+                answer = connection.recv(4)
+                sessions.append(connection.session)
+                with contextlib.suppress(OSError):
+                    connection.unwrap()  # else OpenSSL does not keep the session
+                return bool(connection.session_reused), answer
+
+        first, second = await asyncio.to_thread(ask_again), await asyncio.to_thread(ask_again)
+        assert (first[0], second[0]) == (False, True)
+        assert len(second[1]) == 4
+        lab.node.runtime.clock = ManualClock(int(time.time() * 1000) + 40 * 86_400_000)
+        assert await asyncio.to_thread(ask_again) == (True, b""), "it is closed without an answer"
