@@ -293,9 +293,20 @@ def _key_of_store(data: bytes, path: Path, store: KeyStore) -> str:
         key, chain = found.keys[0] if found.keys else (None, [])
     else:
         key, chain, _ = _pkcs12(data, path, store.password)
+        chain = _in_order(chain)
     if key is None:
         raise UsageError(f"{path} holds no private key", hint="is it the trust store?")
     return _to_pem("PRIVATE KEY", key) + "".join(_to_pem("CERTIFICATE", one) for one in chain)
+
+
+def _in_order(certificates: list[bytes]) -> list[bytes]:
+    """Returns the first certificate and those of its CAs, each before its issuer's. A PKCS12 has the others in any
+    order, and those of further keys among them.
+    """
+    chain, others = certificates[:1], {_fields(one).subject: one for one in certificates[1:]}
+    while chain and (issuer := _fields(chain[-1]).issuer) in others:
+        chain.append(others.pop(issuer))
+    return chain
 
 
 _OF_ANOTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")

@@ -47,6 +47,7 @@ class CertificateFields(NamedTuple):
     """`start` and `end` bound its validity. `names` are its SubjectAltNames, each with its tag, as DER."""
 
     serial: int
+    issuer: str
     subject: str
     start: datetime
     end: datetime
@@ -58,12 +59,13 @@ def parse_certificate(der: bytes) -> CertificateFields:
     fields = list(_elements(_only(_only(der, _SEQUENCE), _SEQUENCE, is_first=True)))
     if fields and fields[0][0] == _VERSION:
         del fields[0]
-    if len(fields) < 6 or fields[3][0] != _SEQUENCE or fields[4][0] != _SEQUENCE:
+    if len(fields) < 6 or any(tag != _SEQUENCE for tag, _, _ in fields[2:5]):
         raise ValueError("it is no certificate")
     start, end = map(_time, _elements(fields[3][1]))
     extensions = next((value for tag, value, _ in fields[6:] if tag == _EXTENSIONS), None)
     names = frozenset[bytes]() if extensions is None else _alternative_names(_only(extensions, _SEQUENCE))
-    return CertificateFields(int.from_bytes(fields[0][1]), _name_text(fields[4][1]), start, end, names)
+    issuer, subject = _name_text(fields[2][1]), _name_text(fields[4][1])
+    return CertificateFields(int.from_bytes(fields[0][1]), issuer, subject, start, end, names)
 
 
 def distinguished_name(der: bytes) -> str:

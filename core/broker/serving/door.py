@@ -12,6 +12,8 @@ from core.security.principal import ANONYMOUS, USER_TYPE, Principal
 from core.security.principal_mapping import DEFAULT, PrincipalMapping
 from core.security.server_security import ListenerSecurity
 
+_MOST_SHOWN = 256
+
 
 class Door:
     """One for each listener; owned by the broker's task. `context` may be replaced while the broker runs: a connection
@@ -35,8 +37,7 @@ class Door:
     def ensure_current(self, certificate: bytes | None, now: datetime) -> None:
         """Raises AuthenticationError if the certificate of a session that goes on has expired since it was verified."""
         if certificate is not None and (found := parse_certificate(certificate)).end <= now:
-            shown = printable(found.subject, keeps="")
-            raise AuthenticationError(f"the certificate of {shown} has expired", where=self.listener)
+            raise AuthenticationError(f"the certificate of {_shown(found.subject)} has expired", where=self.listener)
 
     def on_failed_handshake(self) -> None:
         self.failed_handshakes += 1
@@ -50,10 +51,14 @@ class Door:
         subject = parse_certificate(certificate).subject
         name = self._mapping.find_name(subject)
         if name is None:
-            raise AuthenticationError(
-                f"no rule of ssl.principal.mapping.rules matches {printable(subject, keeps='')}", where=self.listener
-            )
+            shown = _shown(subject)
+            raise AuthenticationError(f"no rule of ssl.principal.mapping.rules matches {shown}", where=self.listener)
         return Principal(USER_TYPE, name)
+
+
+def _shown(subject: str) -> str:
+    """Returns as much of it as a line of a log needs."""
+    return printable(subject[:_MOST_SHOWN], keeps="") + (".." if len(subject) > _MOST_SHOWN else "")
 
 
 def _mapping_of(security: ListenerSecurity) -> PrincipalMapping:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from core.common.errors import UsageError
 from core.files.tls_context import files_of, load_server_context, make_server_context
@@ -101,6 +102,14 @@ def test_a_java_key_store() -> None:
     given = {"ssl.keystore.location": str(STORES / "client.jks"), "ssl.keystore.password": "changeit"}
     loaded = load_server_context(server(given | {"ssl.key.password": "keypass"}))
     assert [one.subject for one in loaded.chain] == ["CN=alice,OU=eng,O=plog"]
+
+
+def test_a_pkcs12_with_its_certificates_in_any_order_and_those_of_others(tmp_path: Path) -> None:
+    path, others = tmp_path / "server.p12", [sign(CA, "other").certificate, CA.certificate, make_ca("x").certificate]
+    encryption = BestAvailableEncryption(b"x")
+    path.write_bytes(pkcs12.serialize_key_and_certificates(b"a", SERVER.key, SERVER.certificate, others, encryption))
+    loaded = load_server_context(server({"ssl.keystore.location": str(path), "ssl.keystore.password": "x"}))
+    assert [one.subject for one in loaded.chain] == ["CN=server", "CN=plog test CA"]
 
 
 def test_pem_of_the_settings_with_windows_line_ends_and_a_byte_order_mark(tmp_path: Path) -> None:

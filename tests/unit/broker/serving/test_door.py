@@ -15,6 +15,9 @@ from core.security.client_security import Tls
 from core.security.principal import ANONYMOUS, Principal
 from core.security.server_security import ListenerSecurity, ServerTls
 from tests.support.certificates import make_ca, sign
+from tests.support.principals import CN, UTF8, der, make_name
+
+_VALIDITY = der(0x30, der(0x17, b"260101000000Z") * 2)
 
 
 def _door(rules: str = "DEFAULT") -> Door:
@@ -36,6 +39,11 @@ def test_a_name_that_no_rule_matches_is_refused_and_its_control_characters_are_n
         _door("RULE:^CN=alice,.*$/$0/").find_principal(_certificate("x\nUser:root \x1b[1m"))
     name = r"CN=x\nUser:root \x1b[1m,OU=eng,O=plog"
     assert error.value.message == f"no rule of ssl.principal.mapping.rules matches {name}"
+    fields = der(2, b"\1"), der(0x30, b""), der(0x30, b""), _VALIDITY, make_name((CN, "x" * 9999, UTF8)), der(0x30, b"")
+    endless = der(0x30, der(0x30, b"".join(fields)))
+    with pytest.raises(AuthenticationError) as error:
+        _door("RULE:^CN=alice,.*$/$0/").find_principal(endless)
+    assert len(error.value.message) < 400
 
 
 def test_the_certificate_of_a_session_that_goes_on_must_not_have_expired() -> None:
