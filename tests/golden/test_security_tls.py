@@ -290,12 +290,13 @@ async def test_a_session_does_not_outlive_the_certificate_of_its_client(tmp_path
         def ask_again() -> tuple[bool, bytes]:
             plain = socket.create_connection(("127.0.0.1", lab.server.endpoints["MTLS"].port), _ANSWER_SECONDS)
             with context.wrap_socket(plain, server_hostname="localhost", session=sessions[-1]) as connection:
+                is_resumed = bool(connection.session_reused)
                 connection.sendall(REQUEST)
                 answer = connection.recv(4)
                 sessions.append(connection.session)
                 with contextlib.suppress(OSError):
                     connection.unwrap()  # else OpenSSL does not keep the session
-                return bool(connection.session_reused), answer
+                return is_resumed, answer
 
         first, second = await asyncio.to_thread(ask_again), await asyncio.to_thread(ask_again)
         assert (first[0], second[0]) == (False, True)

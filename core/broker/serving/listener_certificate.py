@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -31,7 +32,7 @@ _WARN_AHEAD = timedelta(days=30)
 """Or a third of its life, if that is shorter: who has certificates of a week renews them in time."""
 _WARN_AGAIN = timedelta(days=1)
 
-_FileState = tuple[int, int, int, int, int] | None
+_FileState = tuple[int, ...] | None
 
 
 class _Source(NamedTuple):
@@ -109,7 +110,7 @@ class ListenerCertificate:
     def ensure_usable(self, config: BrokerConfig) -> None:
         """Raises UsageError if the listener can't be served with this configuration in place of the present one."""
         wanted = self._wanted(config)
-        self._ensure_alike(wanted, load_server_context(wanted))
+        self._ensure_alike(wanted, _load(wanted).found)
 
     def _wanted(self, config: BrokerConfig) -> ServerTls:
         wanted = find_listener_security(config, self._listener).tls
@@ -204,12 +205,18 @@ def _state(name: str) -> _FileState:
         found = os.stat(name)  # noqa: PTH116 - a link is followed
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return found.st_mode, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _load(tls: ServerTls) -> _Loaded:
-    """Files that change meanwhile are looked at again."""
-    return _Loaded(_source(tls), load_server_context(tls))
+    """Files that change meanwhile are looked at again. Raises UsageError for stores that can't be used, and for a pipe:
+    it could be read once, and a client that may change settings could have the broker wait for it.
+    """
+    source = _source(tls)
+    for name, state in zip(files_of(tls.tls), source.files, strict=True):
+        if state is not None and not (stat.S_ISREG(state[0]) or stat.S_ISDIR(state[0])):
+            raise UsageError(f"{name} is no file that can be read again")
+    return _Loaded(source, load_server_context(tls))
 
 
 def _look(wanted: ServerTls, known: tuple[_Source | None, ...]) -> list[tuple[_Source, ServerContext | UsageError]]:

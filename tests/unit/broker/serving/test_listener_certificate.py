@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -308,6 +309,15 @@ def test_a_certificate_is_warned_of_once_a_day_and_an_expired_one_is_an_error(
 def test_a_listener_without_a_usable_store_is_not_served(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the key in .* does not belong to its certificate"):
         Watched(tmp_path, Certificate(sign(CA).certificate, sign(CA).key, CA))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, sign(CA))
+    os.mkfifo(tmp_path / "pipe")
+    watched.settings["ssl.keystore.location"] = str(tmp_path / "pipe")
+    with pytest.raises(UsageError, match=f"{tmp_path}/pipe is no file that can be read again"):
+        watched.certificate.ensure_usable(watched.config())
+    watched.step()
 
 
 # --- by a change of settings
