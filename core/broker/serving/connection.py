@@ -130,8 +130,11 @@ class Connection:
 
     def _read(self) -> None:
         if not self._is_reading and not self._is_ending and not self._is_closed:
-            self._loop.add_reader(self._fd, self._on_readable)
-            self._is_reading = True
+            self._start_reading()
+
+    def _start_reading(self) -> None:
+        self._loop.add_reader(self._fd, self._on_readable)
+        self._is_reading = True
 
     def _stop_reading(self) -> None:
         if self._is_reading:

@@ -131,8 +131,7 @@ class TlsConnection(Connection):
         except OSError:
             self.close()
             return
-        self._loop.add_reader(self._fd, self._on_readable)
-        self._is_reading = True
+        self._start_reading()
 
     def _discard(self) -> None:
         try:
