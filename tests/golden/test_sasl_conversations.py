@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.answers.message_codec import Fields
+from tests.support.golden import GOLDEN
 from tests.support.manual_clock import ManualClock
 from tests.support.raw_sasl_client import SAM, ClosedError, RawClient, raw_request, sasl_server, set_users
 from tests.support.security_captures import Difference, assert_explained, capture, differences, left_out
@@ -155,3 +157,18 @@ async def test_a_frame_of_the_largest_size_is_waited_for(tmp_path: Path) -> None
 
 def test_the_deviations_name_what_is_not_played() -> None:
     assert {name.split()[0] for name in OF_TOKENS} - {"delegation"} <= left_out().keys()
+
+
+async def test_users_of_kafkas_directory_log_in(tmp_path: Path) -> None:
+    """Kafka wrote the credentials of `secured`; the nobody looks like most of them."""
+    shutil.copytree(GOLDEN.parent / "secured", tmp_path / "data")
+    async with sasl_server(tmp_path / "data", node_id="1") as running:
+        clients = [await RawClient.connect(running.port) for _ in range(5)]
+        assert (await clients[0].scram("sam", "pw1"))["ErrorCode"] == 0
+        assert (await clients[1].scram("sam", "pw1", "SCRAM-SHA-512"))["ErrorCode"] == 0
+        assert (await clients[2].scram("a,b=c", "x"))["ErrorCode"] == 0
+        wrong = await clients[3].scram("sam", "pw2")
+        nobody = await clients[4].scram("nobody", "pw2")
+    lengths = {len(answer.pop("_server_first")) for answer in (wrong, nobody)}
+    assert len(lengths) == 1
+    assert wrong == nobody
