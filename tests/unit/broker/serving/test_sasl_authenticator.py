@@ -431,25 +431,27 @@ def test_a_name_that_nobody_has_keeps_its_salt(listener: Listener) -> None:
 # --- what strangers met
 
 
-def proof_of(name: str, password: str, first: str, nonce: str, iterations: int = 4096) -> bytes:
+def proof_of(name: str, password: str, first: str, nonce: str, binding: str = "biws") -> bytes:
     """The last message of a client whose nonce is `abc`, with any nonce in it (RFC 5802)."""
     salt = base64.b64decode(first.split(",")[1][2:])
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 4096)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
-    without_proof = f"c=biws,r={nonce}"
+    without_proof = f"c={binding},r={nonce}"
     message = f"n={name},r=abc,{first},{without_proof}".encode()
     signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
 
-def scram_answer(listener: Listener, password: str, change: Callable[[str], str], name: str = "sam") -> int:
+def scram_answer(
+    listener: Listener, password: str, change: Callable[[str], str] = str, name: str = "sam", binding: str = "biws"
+) -> int:
     """The error code for a proof with what `change` makes of the broker's nonce."""
     client = Client(listener)
     client.shake("SCRAM-SHA-256")
     first = bytes.fromhex(client.authenticate(f"n,,n={name},r=abc".encode())["AuthBytes"]).decode()
     nonce = first.split(",")[0][2:]
-    code: int = client.authenticate(proof_of(name, password, first, change(nonce)))["ErrorCode"]
+    code: int = client.authenticate(proof_of(name, password, first, change(nonce), binding))["ErrorCode"]
     return code
 
 
@@ -470,6 +472,24 @@ def scram_answer(listener: Listener, password: str, change: Callable[[str], str]
 def test_the_nonce_must_come_back(change: Callable[[str], str], code: int, listener: Listener) -> None:
     set_users(listener.broker, upsertion("sam", "pw1"))
     assert scram_answer(listener, "pw1", change) == code
+
+
+@for_each("binding, code", [("biws", 0), ("eSws", 58), ("biwsYg==", 58), ("", 58)])
+def test_the_binding_must_come_back(binding: str, code: int, listener: Listener) -> None:
+    """Its proof is right, as that of a client that took away channel binding on the way would be; Kafka takes it."""
+    set_users(listener.broker, upsertion("sam", "pw1"))
+    assert scram_answer(listener, "pw1", binding=binding) == code
+
+
+def test_a_client_stays_who_it_is(limited: Listener) -> None:
+    client = Client(limited).log_in()
+    client.shake()
+    answer = client.authenticate(OTHER)
+    text = "Cannot change principals during re-authentication from User.alice: User.bob"
+    assert (answer["ErrorCode"], answer["ErrorMessage"]) == (58, text)
+    assert client.is_closed
+    assert client.session.principal == Principal("User", "alice")
+    assert (limited.logins.failures, limited.logins.failures_again) == (0, 1)
 
 
 def test_a_password_is_taken_as_it_is_and_a_name_is_escaped(listener: Listener) -> None:
