@@ -81,7 +81,7 @@ class ControllerSender:
                     raise ConnectionFailedError("it has no listener for brokers", where=str(request.broker_id))
                 connection = await self._link.connect(self._endpoint)
                 answer = await connection.send(request.api, request.version, request.request)
-                connection.identity.ensure_allowed(answer)
+                connection.ensure_allowed(answer)
             except (ConnectionFailedError, KafkaError) as error:
                 self._note_failure(request, str(error))
             else:

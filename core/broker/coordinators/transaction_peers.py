@@ -114,8 +114,7 @@ class MarkerSender:
             for topic in one.topics
             for result in topic.partitions
         }
-        identity = self._pool.identity(leader)
-        way = next(filter(None, map(identity.missing_right, codes.values())), "")
+        way = next(filter(None, (self._pool.missing_right(leader, code) for code in codes.values())), "")
         if way and self._failures.get(leader) != way:
             _log.warning("broker %d refuses markers of %s%s", leader, prepared.transactional_id, way)
         self._failures[leader] = way

@@ -105,7 +105,7 @@ class AutoTopicCreation:
             _log.info("the controller makes topic %s", result.name)
             return
         message = result.error_message or error.text
-        way = self._channel.identity.missing_right(error, "--operation Create --cluster")
+        way = self._channel.missing_right(error, "--operation Create --cluster")
         if not way or result.name not in self._unauthorized:
             _log.warning("the controller does not make topic %s: %s%s", result.name, message, way)
         if way:  # the client has the right, and is told to come again

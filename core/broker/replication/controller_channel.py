@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.peer_connection import PeerConnection, PeerIdentity, PeerLink
+from core.broker.replication.peer_connection import PeerConnection, PeerLink
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -158,7 +158,7 @@ class ControllerChannel:
         answer = await connected.connection.send(api, version, request)
         error = ErrorCode.of(find_error(answer))
         if error is not ErrorCode.NONE:
-            way = connected.connection.identity.missing_right(error)
+            way = connected.connection.missing_right(error)
             raise KafkaError(error, f"broker {connected.node_id} refuses {api.name}: {error.text}{way}")
         return answer
 
@@ -172,10 +172,9 @@ class ControllerChannel:
         if self._failures.pop(api.name, None) is not None:
             _log.info("the controller answers %s again", api.name)
 
-    @property
-    def identity(self) -> PeerIdentity:
-        """Who this broker is for the controller."""
-        return self._link.identity
+    def missing_right(self, error: ErrorCode, right: str) -> str:
+        """Returns what an operator does if this broker lacks that right at the controller; "" for other errors."""
+        return self._link.missing_right(error, right)
 
     # --- the present controller
 

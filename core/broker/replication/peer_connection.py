@@ -35,7 +35,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, PlogError
 from core.protocol.frame import SIZE, decode_response, encode_request
 from core.protocol.message import Api, schema_of
-from core.security.principal import ANONYMOUS, Principal
+from core.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from core.broker.replication.peer_security import ClientTransport, PeerSecurity
@@ -62,30 +62,19 @@ DESCRIBE_TOPICS = "--operation Describe --topic '*'"
 """The right for ListOffsets, with which followers ask as clients do."""
 
 
-class PeerIdentity(NamedTuple):
-    """Who this broker is for another one, and from which address it asks; "" without a connection."""
-
-    principal: Principal = ANONYMOUS
-    host: str = ""
-
-    def missing_right(self, error: ErrorCode, right: str = _CLUSTER_ACTION) -> str:
-        """Returns what an operator does if another broker refuses this one for lack of a right, to be added to the
-        refusal; "" for other errors. `right` are options of plog acl add.
-        """
-        if error not in _UNAUTHORIZED:
-            return ""
-        who = f"--allow-principal {_quoted(str(self.principal))}"
-        if self.principal == ANONYMOUS:
-            ways = f"plog acl add (or kafka-acls --add) {who} --allow-host {self.host or 'HOST'} {right}"
-        else:
-            ways = f"super.users={self.principal} at all brokers, or plog acl add (or kafka-acls --add) {who} {right}"
-        return f"; this broker is {self.principal} there, who lacks a right: {ways}"
-
-    def ensure_allowed(self, answer: Any) -> None:
-        """Raises KafkaError if the answer as a whole says that this broker lacks a right."""
-        error = ErrorCode.of(getattr(answer, "error_code", 0))
-        if way := self.missing_right(error):
-            raise KafkaError(error, f"{error.text}{way}")
+def missing_right(error: ErrorCode, security: PeerSecurity | None, host: str = "", right: str = _CLUSTER_ACTION) -> str:
+    """Returns what an operator does if another broker refuses this one for lack of a right, to be added to the refusal;
+    "" for other errors. `host` is the address from which this broker asks, `right` are options of plog acl add.
+    """
+    if error not in _UNAUTHORIZED:
+        return ""
+    principal = ANONYMOUS if security is None else security.principal
+    ways = f"plog acl add (or kafka-acls --add) --allow-principal {_quoted(str(principal))}"
+    if principal == ANONYMOUS:
+        ways += f" --allow-host {host or 'HOST'}"
+    else:
+        ways = f"super.users={principal} at all brokers, or {ways}"
+    return f"; this broker is {principal} there, who lacks a right: {ways} {right}"
 
 
 def _quoted(text: str) -> str:
@@ -184,9 +173,19 @@ class PeerConnection:
                 begun.close()
 
     @property
-    def identity(self) -> PeerIdentity:
-        host = "" if self.is_closed else str(self._plain.getsockname()[0])
-        return PeerIdentity(ANONYMOUS if self._security is None else self._security.principal, host)
+    def local_host(self) -> str:
+        """This broker's address, as the other one sees it; "" once the connection is closed."""
+        return "" if self.is_closed else str(self._plain.getsockname()[0])
+
+    def missing_right(self, error: ErrorCode, right: str = _CLUSTER_ACTION) -> str:
+        """See `missing_right`."""
+        return missing_right(error, self._security, self.local_host, right)
+
+    def ensure_allowed(self, answer: Any) -> None:
+        """Raises KafkaError if the answer as a whole says that this broker lacks a right."""
+        error = ErrorCode.of(getattr(answer, "error_code", 0))
+        if error in _UNAUTHORIZED:
+            raise KafkaError(error, f"{error.text}{self.missing_right(error)}")
 
     # --- out
 
@@ -496,13 +495,14 @@ class PeerLink:
         is_connected = self._connection is not None and not self._connection.is_closed
         return self._endpoint if is_connected else None
 
-    @property
-    def identity(self) -> PeerIdentity:
-        return PeerIdentity() if self._connection is None else self._connection.identity
+    def missing_right(self, error: ErrorCode, right: str = _CLUSTER_ACTION) -> str:
+        """See `missing_right`."""
+        host = "" if self._connection is None else self._connection.local_host
+        return missing_right(error, self._security, host, right)
 
     def reason(self, error: ErrorCode, right: str = _CLUSTER_ACTION) -> str:
         """Returns the name of the error in an answer, and what to do about it if the right is missing."""
-        return error.name + self.identity.missing_right(error, right)
+        return error.name + self.missing_right(error, right)
 
     async def connect(self, endpoint: Endpoint) -> PeerConnection:
         """Returns a connection to that endpoint, which concurrent callers share; closes one to another endpoint. Raises
@@ -580,12 +580,13 @@ class PeerPool:
             raise ConnectionFailedError(f"broker {node_id} is not known to live", where=self._client_id)
         connection = await link.connect(endpoint)
         answer = await connection.send(api, version, request)
-        connection.identity.ensure_allowed(answer)
+        connection.ensure_allowed(answer)
         return answer
 
-    def identity(self, node_id: int) -> PeerIdentity:
+    def missing_right(self, node_id: int, error: ErrorCode) -> str:
+        """See `missing_right`."""
         link = self._links.get(node_id)
-        return PeerIdentity() if link is None else link.identity
+        return "" if link is None else link.missing_right(error)
 
     def on_brokers_changed(self) -> None:
         """Drops connections to brokers that are dead or have moved: a suspended broker keeps its connections open, and

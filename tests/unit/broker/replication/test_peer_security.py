@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.peer_connection import PeerConnection, PeerIdentity
+from core.broker.replication.peer_connection import PeerConnection, missing_right
 from core.broker.replication.peer_security import PeerSecurity
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
@@ -171,7 +171,7 @@ async def test_each_protocol(files: Files, protocol: str, keys: list[int], princ
         assert (await after).producer_id_start == 7000
         assert other.keys == keys
         assert (other.shown[0] is not None) == (context is not None)
-        assert connection.identity.principal == principal
+        assert security.principal == principal
         connection.close()
 
 
@@ -182,8 +182,7 @@ def test_what_a_refused_broker_may_do(files: Files) -> None:
         ("SASL_SSL", "User:broker", "User:broker"),
         ("SSL", "User:CN=broker-1,O=plog", "'User:CN=broker-1,O=plog'"),
     ]:
-        identity = PeerIdentity(security_of(files.config(protocol)).principal)
-        assert identity.missing_right(refused) == (
+        assert missing_right(refused, security_of(files.config(protocol))) == (
             f"; this broker is {who} there, who lacks a right: super.users={who} at all brokers, or plog acl add "
             f"(or kafka-acls --add) --allow-principal {quoted} --operation ClusterAction --cluster"
         )
