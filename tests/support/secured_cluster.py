@@ -17,6 +17,9 @@ from tests.support.free_ports import free_ports
 from tests.support.kafka39 import CHROOT
 
 PASSWORDS = {"broker": "marked-of-the-brokers", "alice": "marked-of-alice"}
+SESSION_MS = 4000
+"""After so long each client of a broker has to log in again."""
+
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _LISTENER = "listener.name.internal"
 
@@ -65,6 +68,7 @@ class Secrets:
             "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
             f"{_LISTENER}.sasl.enabled.mechanisms": "SCRAM-SHA-512",
             f"{_LISTENER}.scram-sha-512.sasl.jaas.config": self.jaas("broker"),
+            f"{_LISTENER}.scram-sha-512.connections.max.reauth.ms": str(SESSION_MS),
             "zookeeper.connect": f"127.0.0.1:{self._port}{CHROOT}",
             "zookeeper.ssl.client.enable": "true",
             "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
