@@ -447,9 +447,10 @@ def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
 def _entry(
     zookeeper: str, config: BrokerConfig, listeners: list[Listener], runtime: LoopRuntime
 ) -> ZooKeeperRegistration:
-    from core.broker.config.listener_security import authenticates
+    from core.broker.config.listener_security import authenticates, find_peer_security
     from core.broker.replication.zookeeper_registration import ZooKeeperRegistration, zookeeper_config_of
 
+    find_peer_security(config)  # raises before ZooKeeper is waited for
     listens = [listener.endpoint for listener in listeners if not authenticates(config, listener)]
     return ZooKeeperRegistration(zookeeper_config_of(zookeeper, config), runtime.clock, config, listens)
 

@@ -351,6 +351,25 @@ def test_a_new_member_needs_a_node_id(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not new.exists()
 
 
+def test_a_member_that_could_not_log_in_at_others_does_not_wait_for_zookeeper(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The listener for brokers lets users log in, and this broker has no login of its own."""
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "listeners=IN://127.0.0.1:0\nlistener.security.protocol.map=IN:SASL_PLAINTEXT\n"
+        "inter.broker.listener.name=IN\nsasl.mechanism.inter.broker.protocol=SCRAM-SHA-512\n"
+        "listener.name.in.sasl.enabled.mechanisms=SCRAM-SHA-512\n"
+    )
+    config.chmod(0o600)
+    place = ["--data-dir", str(tmp_path / "new"), "--node-id", "3", "--zookeeper", "127.0.0.1:1/x"]
+    assert run(["serve", "--config", str(config), *place]) == 2
+    key = "listener.name.in.scram-sha-512.sasl.jaas.config"
+    error = capsys.readouterr().err
+    assert f"error: {key} has no username and password, with which this broker logs in at others" in error
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.longer
 def test_a_signal_ends_the_wait_for_a_zookeeper_that_hangs(tmp_path: Path) -> None:
     """It takes connections, and says nothing: closing the session would wait for it in vain."""
