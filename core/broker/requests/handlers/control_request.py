@@ -92,7 +92,7 @@ def ensure_between_brokers(services: Services, context: RequestContext, api: str
     from their leaders.
     """
     inner = services.config.inter_broker_listener
-    if context.listener not in ("", inner):
+    if not context.is_among_brokers(inner):
         raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
 
 

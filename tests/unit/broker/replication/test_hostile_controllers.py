@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.broker.requests.authorizer import Authorizer
 from core.broker.requests.client_session import Session
 from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.cluster.partition.partition import Role
@@ -54,7 +55,8 @@ from core.protocol.schema.reassignments import (
     TopicPartitions,
 )
 from core.protocol.schema.topic_changes import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from core.security.principal import ANONYMOUS
+from core.security.acl_rules import ZooKeeperAclRules
+from core.security.principal import ANONYMOUS, Principal
 from tests.support.broker import PRODUCE_BY_NAME, ask, decode, fetch_request, produce_request, send
 from tests.support.for_each import for_each
 from tests.support.logs import make_batch
@@ -62,6 +64,7 @@ from tests.support.member import ANOTHER_ID, OTHER, TOPIC_ID, US, Member, playin
 
 NO_NAMES = ["../x", "a/b", "", ".", "..", "x\0", "x" * 250, "__cluster_metadata"]
 _OF_DELETED_TOPICS = -2
+BROKER = Principal("User", "broker")
 
 
 def folders(directory: Path) -> set[Path]:
@@ -158,6 +161,28 @@ async def test_what_brokers_say_is_heard_on_their_listener_alone(
     frame = memoryview(bytearray(encode_request(api, api.versions.last, 77, "test", request_)))[4:]
     with pytest.raises(MalformedMessageError, match="came to listener CLIENT"):
         member.node.dispatcher.handle(frame, Session(ANONYMOUS, "CLIENT"))
+
+
+@pytest.mark.parametrize(
+    ("who", "has_authorizer", "is_heard"),
+    [(BROKER, True, True), (BROKER, False, False), (ANONYMOUS, True, False)],
+)
+async def test_a_broker_that_is_known_by_name_may_come_by_any_listener(
+    member: Member, who: Principal, *, has_authorizer: bool, is_heard: bool
+) -> None:
+    """As with Kafka, so that a cluster can change its listener for brokers one broker after the other."""
+    authorizer = Authorizer(ZooKeeperAclRules(super_users=[BROKER, ANONYMOUS])) if has_authorizer else None
+    session = Session(who, "CLIENT", authorizer=authorizer)
+    asked = AllocateProducerIdsRequest(OTHER, 1)
+    frame = memoryview(bytearray(encode_request(ALLOCATE_PRODUCER_IDS, 0, 77, "test", asked)))[4:]
+    if not is_heard:
+        with pytest.raises(MalformedMessageError, match="came to listener CLIENT"):
+            member.node.dispatcher.handle(frame, session)
+        return
+    answer = member.node.dispatcher.handle(frame, session)
+    assert answer is not None
+    assert not isinstance(answer, Pending)
+    assert decode(ALLOCATE_PRODUCER_IDS, answer, 0).error_code == ErrorCode.NOT_CONTROLLER
 
 
 async def test_who_is_not_the_controller_says_so(member: Member) -> None:
