@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
+from tests.support.ways_in import WAYS, librdkafka, python
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def confluent_produce(address: str, topic: str, records: Sequence[Sent], codec: 
         if error is not None:
             failures.append(error)
 
-    producer = Producer({"bootstrap.servers": address, "compression.type": codec, "enable.idempotence": True})
+    producer = Producer({**librdkafka(address), "compression.type": codec, "enable.idempotence": True})
     for r in records:
         producer.produce(
             topic, r.value, r.key, partition=0, timestamp=r.timestamp, headers=list(r.headers), on_delivery=delivered
@@ -68,7 +69,7 @@ def confluent_produce(address: str, topic: str, records: Sequence[Sent], codec: 
 def confluent_consume(address: str, topic: str, count: int) -> list[Sent]:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer({**librdkafka(address), "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     messages = consumer.consume(count, timeout=ANSWER_SECONDS)
     consumer.close()
@@ -82,7 +83,7 @@ def confluent_consume(address: str, topic: str, count: int) -> list[Sent]:
 def kafka_python_produce(address: str, topic: str, records: Sequence[Sent], codec: str) -> None:
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=address, compression_type=None if codec == "none" else codec)
+    producer = KafkaProducer(**python(address), compression_type=None if codec == "none" else codec)
     futures = [
         producer.send(topic, r.value, r.key, list(r.headers), partition=0, timestamp_ms=r.timestamp) for r in records
     ]
@@ -95,7 +96,7 @@ def kafka_python_produce(address: str, topic: str, records: Sequence[Sent], code
 def kafka_python_consume(address: str, topic: str, count: int) -> list[Sent]:
     from kafka import KafkaConsumer, TopicPartition
 
-    consumer = KafkaConsumer(bootstrap_servers=address, group_id=None, auto_offset_reset="earliest")
+    consumer = KafkaConsumer(**python(address), group_id=None, auto_offset_reset="earliest")
     consumer.assign([TopicPartition(topic, 0)])
     found = [next(consumer) for _ in range(count)]
     consumer.close()
@@ -110,7 +111,7 @@ def aiokafka_produce(address: str, topic: str, records: Sequence[Sent], codec: s
 
     async def run() -> None:
         compression = None if codec == "none" else codec
-        async with AIOKafkaProducer(bootstrap_servers=address, compression_type=compression, acks="all") as producer:
+        async with AIOKafkaProducer(**python(address), compression_type=compression, acks="all") as producer:
             futures = [
                 await producer.send(
                     topic, r.value, r.key, partition=0, timestamp_ms=r.timestamp, headers=list(r.headers)
@@ -126,7 +127,7 @@ def aiokafka_consume(address: str, topic: str, count: int) -> list[Sent]:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     async def run() -> list[Sent]:
-        async with AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
+        async with AIOKafkaConsumer(**python(address), auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             found = [await consumer.getone() for _ in range(count)]
             return [Sent(m.key, m.value, m.timestamp, tuple(m.headers)) for m in found]
@@ -152,6 +153,7 @@ requires_kcat = pytest.mark.skipif(shutil.which("kcat") is None, reason="needs k
 
 
 def kcat(*arguments: str, stdin: bytes = b"") -> bytes:
-    done = subprocess.run(["kcat", *arguments], input=stdin, capture_output=True, check=False)
+    settings = [f"-X{name}={value}" for one in arguments if one in WAYS for name, value in librdkafka(one).items()]
+    done = subprocess.run(["kcat", *settings, *arguments], input=stdin, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -14,6 +14,7 @@ from tests.cli.conftest import ok
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.server import Server, call_plog
+from tests.support.ways_in import plog_options
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -42,7 +43,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 
 
 def tool(name: str, address: str, *options: str) -> str:
-    done = run_tool(name, "--bootstrap-server", address, *options)
+    done = run_tool(name, *plog_options(address), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.decode()
 
@@ -56,7 +57,7 @@ def exported(*where: str) -> list[str]:
 
 
 def test_kafkas_tools_on_plog(plogs: Server, tmp_path: Path) -> None:
-    where = ["--bootstrap-server", plogs.address]
+    where = plog_options(plogs.address)
     producer = ["--producer", "--idempotent", "--topic", "app-", "--transactional-id", "tx-"]
     prefixed = ["--resource-pattern-type", "prefixed"]
     acls_tool(plogs.address, "--add", "--allow-principal", ALICE, *producer, *prefixed)

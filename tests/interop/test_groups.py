@@ -9,13 +9,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from core.common.error_code import ErrorCode
 from tests.support.group_member import close
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.server import Server
 from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS, wait_until
+from tests.support.ways_in import librdkafka, plog_options, python
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -28,7 +37,7 @@ ReadAsMember = Callable[[str, str, str, int], list[bytes]]
 
 def read_confluent(address: str, topic: str, group: str, count: int, protocol: str = "classic") -> list[bytes]:
     consumer = Consumer(
-        {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+        {**librdkafka(address), "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
          "enable.auto.offset.store": False, "group.protocol": protocol}
     )  # fmt: skip
     consumer.subscribe([topic])
@@ -56,7 +65,7 @@ def read_kafka_python(address: str, topic: str, group: str, count: int) -> list[
     from kafka.structs import TopicPartition as Partition
 
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=address, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+        topic, **python(address), group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
     )
     values: list[bytes] = []
     offsets = {}
@@ -78,7 +87,7 @@ def read_aiokafka(address: str, topic: str, group: str, count: int) -> list[byte
 
     async def read() -> list[bytes]:
         consumer = AIOKafkaConsumer(
-            topic, bootstrap_servers=address, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+            topic, **python(address), group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
         )
         await consumer.start()
         values: list[bytes] = []
@@ -96,7 +105,7 @@ def read_aiokafka(address: str, topic: str, group: str, count: int) -> list[byte
 
 def read_java(address: str, topic: str, group: str, count: int, protocol: str = "classic") -> list[bytes]:
     done = run_tool(
-        CONSOLE_CONSUMER, "--bootstrap-server", address, "--topic", topic, "--group", group, "--max-messages",
+        CONSOLE_CONSUMER, *plog_options(address), "--topic", topic, "--group", group, "--max-messages",
         str(count), "--timeout-ms", "30000", "--command-property", "auto.offset.reset=earliest",
         "--command-property", f"group.protocol={protocol}",
     )  # fmt: skip
@@ -120,9 +129,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def fill(address: str, topic: str, partitions: int = PARTITIONS) -> set[bytes]:
     """The values of what is in the topic then."""
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient(librdkafka(address))
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
-    producer = Producer({"bootstrap.servers": address})
+    producer = Producer(librdkafka(address))
     values = {b"value %d" % number for number in range(RECORDS)}
     for number, value in enumerate(sorted(values)):
         producer.produce(topic, value, partition=number % partitions)
@@ -132,10 +141,22 @@ def fill(address: str, topic: str, partitions: int = PARTITIONS) -> set[bytes]:
 
 def committed(address: str, group: str, topic: str) -> dict[int, int]:
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, n) for n in range(PARTITIONS)])
-    admin = AdminClient({"bootstrap.servers": address})
-    result = admin.list_consumer_group_offsets([asked])[group].result()
-    assert result.topic_partitions is not None
-    return {p.partition: p.offset for p in result.topic_partitions}
+    admin = AdminClient(librdkafka(address))
+    found: dict[int, int] = {}
+
+    def are_loaded() -> bool:
+        try:
+            result = admin.list_consumer_group_offsets([asked])[group].result()
+        except KafkaException as error:
+            if error.args[0].code() != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return False
+        assert result.topic_partitions is not None
+        found.update((p.partition, p.offset) for p in result.topic_partitions)
+        return True
+
+    wait_until(are_loaded, "the coordinator has loaded its groups")
+    return found
 
 
 @pytest.mark.first
@@ -171,7 +192,7 @@ def wait_for(running: list[Consumer], sizes: list[int]) -> None:
 def test_members_of_one_group_share_the_partitions(server: Server, protocol: str) -> None:
     """One joins after the other; then one goes, without a word."""
     fill(server.address, "t")
-    settings = {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest"}
+    settings = {**librdkafka(server.address), "group.id": "g", "auto.offset.reset": "earliest"}
     classic = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
     settings |= {"group.protocol": "consumer"} if protocol == "consumer" else classic
     members = [Consumer({**settings, "client.id": f"member-{n}"}) for n in range(3)]
@@ -183,7 +204,7 @@ def test_members_of_one_group_share_the_partitions(server: Server, protocol: str
         wait_for(running, sizes)
     close(running.pop())
     wait_for(running, [2, 2])
-    admin = AdminClient({"bootstrap.servers": server.address})
+    admin = AdminClient(librdkafka(server.address))
 
     def is_known() -> bool:  # the broker hears of it with the next heartbeats
         for member in running:
@@ -201,7 +222,7 @@ def test_members_of_one_group_share_the_partitions(server: Server, protocol: str
 def test_a_rolling_change_of_the_protocol_and_back(server: Server, strategy: str) -> None:
     """KIP-848's online migration: one member after the other starts again with the other protocol, none is missed."""
     fill(server.address, "t")
-    settings = {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest"}
+    settings = {**librdkafka(server.address), "group.id": "g", "auto.offset.reset": "earliest"}
     classic = {"partition.assignment.strategy": strategy, "session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
     protocols: dict[str, dict[str, str | int]] = {"classic": classic, "consumer": {"group.protocol": "consumer"}}
     running: list[Consumer] = []
@@ -211,7 +232,7 @@ def test_a_rolling_change_of_the_protocol_and_back(server: Server, strategy: str
         running[-1].subscribe(["t"])
 
     def protocol_of_the_group() -> str:
-        admin = AdminClient({"bootstrap.servers": server.address})
+        admin = AdminClient(librdkafka(server.address))
         (listed,) = [g for g in admin.list_consumer_groups().result().valid or () if g.group_id == "g"]
         assert listed.type is not None
         return str(listed.type.name).lower()
@@ -239,7 +260,7 @@ def test_members_of_different_libraries_or_strategies(server: Server, strategy: 
 
     def run() -> None:
         consumer = Consumer(
-            {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest",
+            {**librdkafka(server.address), "group.id": "g", "auto.offset.reset": "earliest",
              "partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200}
         )  # fmt: skip
         consumer.subscribe(["t"])
@@ -270,7 +291,7 @@ def test_java_reads_on_and_its_tool_sees_the_group(server: Server) -> None:
     assert len(left) == RECORDS // 4
 
     def tool(*options: str) -> str:
-        done = run_tool(GROUP_COMMAND, "--bootstrap-server", server.address, *options)
+        done = run_tool(GROUP_COMMAND, *plog_options(server.address), *options)
         assert done.returncode == 0, done.stderr
         return done.stdout.decode()
 
@@ -299,11 +320,11 @@ def test_the_consumer_protocol(server: Server) -> None:
         server.kill()
         server.start()
     assert len(left) == RECORDS // 4
-    described = run_tool(GROUP_COMMAND, "--bootstrap-server", server.address, "--describe", "--group", "g", "--state")
+    described = run_tool(GROUP_COMMAND, *plog_options(server.address), "--describe", "--group", "g", "--state")
     assert b"uniform" in described.stdout, described.stdout + described.stderr
     assert b"Empty" in described.stdout
     done = run_tool(
-        CONSOLE_CONSUMER, "--bootstrap-server", server.address, "--include", "[st]", "--group", "g", "--max-messages",
+        CONSOLE_CONSUMER, *plog_options(server.address), "--include", "[st]", "--group", "g", "--max-messages",
         str(len(left)), "--timeout-ms", "30000", "--command-property", "group.protocol=consumer",
     )  # fmt: skip
     assert set(done.stdout.splitlines()) == left, done.stderr

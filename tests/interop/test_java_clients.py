@@ -11,6 +11,7 @@ import pytest
 from tests.interop.clients import CODECS, PRODUCERS, RECORDS
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.server import Server, call_plog
+from tests.support.ways_in import plog_options
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -36,7 +37,7 @@ PRINTING = (
 
 def console_produce(address: str, topic: str, codec: str, lines: bytes) -> None:
     done = run_tool(
-        CONSOLE_PRODUCER, "--bootstrap-server", address, "--topic", topic, "--compression-codec", codec, *PARSING,
+        CONSOLE_PRODUCER, *plog_options(address), "--topic", topic, "--compression-codec", codec, *PARSING,
         stdin=lines,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -45,7 +46,7 @@ def console_produce(address: str, topic: str, codec: str, lines: bytes) -> None:
 
 def console_consume(address: str, topic: str, count: int, *options: str) -> list[bytes]:
     done = run_tool(
-        CONSOLE_CONSUMER, "--bootstrap-server", address, "--topic", topic, "--partition", "0", "--offset", "earliest",
+        CONSOLE_CONSUMER, *plog_options(address), "--topic", topic, "--partition", "0", "--offset", "earliest",
         "--max-messages", str(count), "--timeout-ms", "30000", *PRINTING, *options,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

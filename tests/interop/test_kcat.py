@@ -10,6 +10,7 @@ import pytest
 from tests.cli.test_lines_of_other_tools import SERVER, lines_of
 from tests.interop.clients import CODECS, kcat, requires_kcat
 from tests.support.server import Server, call_plog
+from tests.support.ways_in import plog_options
 
 pytestmark = requires_kcat
 
@@ -26,7 +27,7 @@ def test_kcat_reads_what_it_wrote(broker: Server, topic: str, codec: str) -> Non
         b"2 2 k3 -1  a=1,a=2",
         b"3 1 k 22 the same words again 0 a=1,a=2",
     ]
-    done = call_plog("consume", topic, "--format", r"%o %K %k %S %s %h\n", "--bootstrap-server", broker.address)
+    done = call_plog("consume", topic, "--format", r"%o %K %k %S %s %h\n", *plog_options(broker.address))
     assert done.stdout == found
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.oracle import CACHE
 from tests.support.server import Server
+from tests.support.ways_in import environment
 
 _HERE = Path(__file__).resolve().parent
 
@@ -35,7 +36,7 @@ def _place(folder: Path, files: list[str]) -> Path:
 def go_client() -> list[str]:
     """The program, built at the first use."""
     folder = _HERE / "go"
-    program = _place(folder, ["main.go", "copy.go", "go.mod", "go.sum"])
+    program = _place(folder, ["main.go", "copy.go", "secured.go", "go.mod", "go.sum"])
     if not program.exists():
         beside = program.with_name(f"{program.name}.{os.getpid()}")
         subprocess.run(["go", "build", "-o", beside, "."], cwd=folder, check=True)
@@ -63,7 +64,8 @@ def js_client() -> list[str]:
 
 
 def call(client: list[str], phase: str, server: Server) -> dict[str, Any]:
-    done = subprocess.run([*client, phase, server.address], capture_output=True, check=False)
+    variables = {**os.environ, **environment(server.address)}
+    done = subprocess.run([*client, phase, server.address], capture_output=True, check=False, env=variables)
     assert done.returncode == 0, done.stderr.decode()
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -74,40 +76,52 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path / "data", "--set", "group.initial.rebalance.delay.ms=0")
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="no Go on the PATH")
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="no Go on the PATH")
+needs_node = pytest.mark.skipif(shutil.which("npm") is None, reason="no Node.js on the PATH")
+
+
+@needs_go
 def test_franz_go(server: Server) -> None:
+    with server:
+        use_franz_go(server)
+
+
+def use_franz_go(server: Server) -> None:
     everything = sorted(f"{codec}-{n}" for codec in ("none", "gzip", "snappy", "lz4", "zstd") for n in range(100))
-    with server:
-        seen = call(go_client(), "first", server)
-        assert seen["values"] == everything
-        joined = seen["rebalance"]["joined"]
-        assert seen["rebalance"] == {"alone": 3, "joined": joined, "left": 3 - joined, "again": 3}
-        assert seen["committed"] == 200
-        server.stop()
-        server.start()
-        seen = call(go_client(), "second", server)
-        assert seen["admin"] == {
-            "segment.ms": "777", "ends": 500, "state": "Empty", "lag": 300, "brokers": 1, "partitions": 4
-        }  # fmt: skip
-        assert len(seen["rest"]) == len(set(seen["rest"])) == 300
-        assert set(seen["rest"]) <= set(everything)
+    seen = call(go_client(), "first", server)
+    assert seen["values"] == everything
+    joined = seen["rebalance"]["joined"]
+    assert seen["rebalance"] == {"alone": 3, "joined": joined, "left": 3 - joined, "again": 3}
+    assert seen["committed"] == 200
+    server.stop()
+    server.start()
+    seen = call(go_client(), "second", server)
+    assert seen["admin"] == {
+        "segment.ms": "777", "ends": 500, "state": "Empty", "lag": 300, "brokers": 1, "partitions": 4
+    }  # fmt: skip
+    assert len(seen["rest"]) == len(set(seen["rest"])) == 300
+    assert set(seen["rest"]) <= set(everything)
 
 
-@pytest.mark.skipif(shutil.which("npm") is None, reason="no Node.js on the PATH")
+@needs_node
 def test_kafkajs(server: Server) -> None:
-    everything = sorted(f"{codec}-{n}" for codec in ("none", "gzip") for n in range(100))
     with server:
-        seen = call(js_client(), "first", server)
-        assert seen["values"] == everything
-        joined = seen["rebalance"]["joined"]
-        assert seen["rebalance"] == {"alone": 3, "joined": joined, "left": 3 - joined, "again": 3}
-        assert seen["committed"] == 80
-        server.stop()
-        server.start()
-        seen = call(js_client(), "second", server)
-        assert seen["admin"] == {
-            "segment.ms": "777", "ends": 200, "state": "Empty", "committed": 80, "listed": True, "brokers": 1,
-            "partitions": 4,
-        }  # fmt: skip
-        assert len(seen["rest"]) == len(set(seen["rest"])) == 120
-        assert set(seen["rest"]) <= set(everything)
+        use_kafkajs(server)
+
+
+def use_kafkajs(server: Server) -> None:
+    everything = sorted(f"{codec}-{n}" for codec in ("none", "gzip") for n in range(100))
+    seen = call(js_client(), "first", server)
+    assert seen["values"] == everything
+    joined = seen["rebalance"]["joined"]
+    assert seen["rebalance"] == {"alone": 3, "joined": joined, "left": 3 - joined, "again": 3}
+    assert seen["committed"] == 80
+    server.stop()
+    server.start()
+    seen = call(js_client(), "second", server)
+    assert seen["admin"] == {
+        "segment.ms": "777", "ends": 200, "state": "Empty", "committed": 80, "listed": True, "brokers": 1,
+        "partitions": 4,
+    }  # fmt: skip
+    assert len(seen["rest"]) == len(set(seen["rest"])) == 120
+    assert set(seen["rest"]) <= set(everything)

@@ -12,6 +12,7 @@ from core.records.compression import CompressionType
 from tests.interop.clients import CODECS, CONSUMERS, PRODUCERS, RECORDS, Sent
 from tests.support.server import Server, call_plog
 from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
+from tests.support.ways_in import librdkafka, python
 
 pytestmark = pytest.mark.first
 
@@ -119,7 +120,7 @@ def test_acls_of_a_broker_without_an_authorizer(broker: Server) -> None:
         ResourceType,
     )
 
-    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin = AdminClient(librdkafka(broker.address))
     name = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:ann", "*")
     acl = AclBinding(*name, AclOperation.READ, AclPermissionType.ALLOW)
     wanted = AclBindingFilter(*name, AclOperation.ANY, AclPermissionType.ANY)
@@ -139,10 +140,10 @@ def test_admin_clients(broker: Server) -> None:
     from kafka import KafkaAdminClient
     from kafka.admin import NewTopic as KafkaPythonTopic
 
-    confluent = AdminClient({"bootstrap.servers": broker.address})
+    confluent = AdminClient(librdkafka(broker.address))
     for future in confluent.create_topics([NewTopic("admin-1", 3, 1, config={"retention.ms": "12345"})]).values():
         future.result()
-    kafka_python = KafkaAdminClient(bootstrap_servers=broker.address)
+    kafka_python = KafkaAdminClient(**python(broker.address))
     kafka_python.create_topics([KafkaPythonTopic("admin-2", 2, 1)])
 
     metadata = confluent.list_topics(timeout=ANSWER_SECONDS)
@@ -157,7 +158,7 @@ def test_admin_clients(broker: Server) -> None:
     assert configs["cleanup.policy"].is_default
 
     async def delete() -> list[str]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
+        admin = AIOKafkaAdminClient(**python(broker.address))
         await admin.start()
         await admin.delete_topics(["admin-1", "admin-2"])
         topics: list[str] = await admin.list_topics()

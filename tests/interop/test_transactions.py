@@ -34,6 +34,7 @@ from tests.support.oracle import java_command, requires_kafka, run_tool
 from tests.support.server import Server, call_plog
 from tests.support.topic_reader import read_topic
 from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
+from tests.support.ways_in import librdkafka, plog_options, python
 
 TOOLS = "org.apache.kafka.tools."
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -57,7 +58,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def fill(server: Server, topic: str) -> list[bytes]:
     lines = [b"%d" % n for n in range(RECORDS)]
-    done = call_plog("produce", topic, "--bootstrap-server", server.address, stdin=b"\n".join(lines) + b"\n")
+    done = call_plog("produce", topic, *plog_options(server.address), stdin=b"\n".join(lines) + b"\n")
     assert done.returncode == 0, done.stderr
     return lines
 
@@ -77,7 +78,7 @@ def group_offset(server: Server, group: str, topic: str) -> int:
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as Position
 
-    consumer = Consumer({"bootstrap.servers": server.address, "group.id": group})
+    consumer = Consumer({**librdkafka(server.address), "group.id": group})
     (found,) = consumer.committed([Position(topic, 0)], ANSWER_SECONDS)
     consumer.close()
     return int(found.offset)
@@ -214,10 +215,10 @@ def test_librdkafka_moves_records_and_offsets_together_and_is_fenced(server: Ser
     from confluent_kafka import Consumer, KafkaException, Producer
 
     lines = fill(server, "in")
-    settings = {"bootstrap.servers": server.address, "transactional.id": "confluent"}
+    settings = {**librdkafka(server.address), "transactional.id": "confluent"}
     consumer = Consumer(
         {
-            "bootstrap.servers": server.address,
+            **librdkafka(server.address),
             "group.id": "g",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -311,7 +312,7 @@ def test_aiokafka_commits_and_aborts(server: Server) -> None:
     position = Position("in", 0)
 
     async def copy() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=server.address, transactional_id="aio")
+        producer = AIOKafkaProducer(**python(server.address), transactional_id="aio")
         await producer.start()
         async with producer.transaction():
             for line in lines[:300]:
@@ -323,7 +324,7 @@ def test_aiokafka_commits_and_aborts(server: Server) -> None:
                 await producer.send_offsets_to_transaction({position: 599}, "aio")
                 raise ZeroDivisionError
         reader = AIOKafkaConsumer(
-            bootstrap_servers=server.address, group_id="aio", isolation_level="read_committed", enable_auto_commit=False
+            **python(server.address), group_id="aio", isolation_level="read_committed", enable_auto_commit=False
         )
         await reader.start()
         assert await reader.committed(position) == 300
@@ -334,7 +335,7 @@ def test_aiokafka_commits_and_aborts(server: Server) -> None:
             await producer.send_offsets_to_transaction({position: 600}, "aio")
         await producer.begin_transaction()
         await producer.send_and_wait("out", b"fenced", partition=0)
-        other = AIOKafkaProducer(bootstrap_servers=server.address, transactional_id="aio")
+        other = AIOKafkaProducer(**python(server.address), transactional_id="aio")
         await other.start()
         with pytest.raises(ProducerFenced):
             await producer.commit_transaction()
@@ -355,9 +356,9 @@ def test_franz_go_copies_each_record_once_and_is_fenced(server: Server) -> None:
     assert seen["copier"] == {"copied": 500, "aborted": seen["copier"]["aborted"]}
     assert seen["copier"]["aborted"] > 2
     assert "PRODUCER_FENCED" in seen["fenced"]["error"]
-    copied = call_plog("consume", "go-out", "--bootstrap-server", server.address).stdout.splitlines()
+    copied = call_plog("consume", "go-out", *plog_options(server.address)).stdout.splitlines()
     assert sorted(copied) == everything
-    fenced = call_plog("consume", "go-fenced", "--bootstrap-server", server.address).stdout
+    fenced = call_plog("consume", "go-fenced", *plog_options(server.address)).stdout
     assert fenced == b"second\n"
 
 

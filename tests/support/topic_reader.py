@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from tests.support.waiting import wait_until
+from tests.support.ways_in import librdkafka
 
 
 def read_partitions(
@@ -14,7 +15,7 @@ def read_partitions(
 ) -> dict[tuple[str, int], list[Message]]:
     """By topic and partition."""
     consumer = Consumer(
-        {"bootstrap.servers": address, "group.id": "reader", "isolation.level": isolation, "enable.auto.commit": False,
+        {**librdkafka(address), "group.id": "reader", "isolation.level": isolation, "enable.auto.commit": False,
          "enable.partition.eof": True, "check.crcs": True, "log_level": 0, "fetch.wait.max.ms": 10}
     )  # fmt: skip
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in places])

@@ -1,6 +1,7 @@
 // A franz-go client that does what teams do with one: `client first ADDRESS`, then, once the broker was restarted,
 // `client second ADDRESS`; and `client transactions ADDRESS`. It prints what it saw as JSON; anything that fails ends it
-// with exit code 1. `client copy ADDRESS IN OUT NAME` copies a topic until SIGTERM (copy.go).
+// with exit code 1. `client copy ADDRESS IN OUT NAME` copies a topic until SIGTERM (copy.go). `PLOG_TESTS_WAY` in the
+// environment says how it authenticates (secured.go).
 package main
 
 import (
@@ -41,7 +42,7 @@ func check(err error) {
 }
 
 func newClient(address string, options ...kgo.Opt) *kgo.Client {
-	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(address)}, options...)...)
+	client, err := kgo.NewClient(append(append(wayIn(), kgo.SeedBrokers(address)), options...)...)
 	check(err)
 	return client
 }
@@ -192,9 +193,9 @@ func administer(ctx context.Context, admin *kadm.Client) map[string]any {
 // transact copies `topic` to `topic`-out, exactly once, in transactions of a group: every third one is aborted first.
 func transact(ctx context.Context, address string) map[string]any {
 	out := topic + "-out"
-	session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(address), kgo.TransactionalID("go-copier"),
+	session, err := kgo.NewGroupTransactSession(append(wayIn(), kgo.SeedBrokers(address), kgo.TransactionalID("go-copier"),
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets())
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets())...)
 	check(err)
 	defer session.Close()
 	copied, aborted := 0, 0

@@ -1,5 +1,7 @@
 // A kafkajs client that does what teams do with one: `node client.js first ADDRESS`, then, once the broker was
 // restarted, `node client.js second ADDRESS`. It prints what it saw as JSON; anything that fails ends it with code 1.
+// `PLOG_TESTS_WAY` in the environment says how it authenticates: what tests/support/ways_in.py writes.
+import { readFileSync } from "node:fs";
 import kafkajs from "kafkajs";
 
 const { CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = kafkajs;
@@ -12,9 +14,17 @@ const TO_COMMIT = 80;
 const ALL = PER_CODEC * Object.keys(CODECS).length;
 
 const [phase, address] = process.argv.slice(2);
-const kafka = new Kafka({ clientId: "js", brokers: [address], logLevel: logLevel.NOTHING });
+const kafka = new Kafka({ clientId: "js", brokers: [address], logLevel: logLevel.NOTHING, ...wayIn() });
 
 setTimeout(() => fail(new Error("timed out")), 200_000).unref();
+
+function wayIn() {
+  if (!process.env.PLOG_TESTS_WAY) return {};
+  const { ca, mechanism, user: username, password, certificate } = JSON.parse(process.env.PLOG_TESTS_WAY);
+  const own = certificate ? readFileSync(certificate, "utf-8") : undefined;
+  const ssl = { ca: [readFileSync(ca, "utf-8")], cert: own, key: own };
+  return { ssl, ...(mechanism && { sasl: { mechanism: mechanism.toLowerCase(), username, password } }) };
+}
 
 function fail(error) {
   console.error(error);
