@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cli.inspect.app import InspectApp
 from core.security.sasl.scram import SCRAM_SHA_512
 from core.security.sasl.server_steps import ScramServer
+from plog.testing import running_broker
 from tests.cli.inspect.support import press, screen_text, settled
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
@@ -78,6 +79,21 @@ def test_every_command(config: Path, door: Door, tmp_path: Path) -> None:
     assert json.loads(plog("cluster", "status", "--output", "json", *secured)[0])[0]["listeners"] == [door.address]
     assert door.wrongs == []
     assert set(door.names) == {"alice"}
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("security", ["ssl", "sasl_plaintext", "sasl_ssl"])
+def test_every_command_at_a_broker_of_plogs(security: str, tmp_path: Path) -> None:
+    """And beside it, where its owner needs no login, and may see and change ACLs."""
+    has_tls = security in ("ssl", "sasl_ssl")
+    with running_broker(tmp_path / "data", security=security) as broker:
+        config = broker.write_client_properties(tmp_path / "client.properties")
+        places = {"client": ("--command-config", str(config)), "owner": ("--data-dir", str(broker.data_dir))}
+        for name, where in places.items():
+            for line in lines(name, broker.bootstrap_servers, tmp_path, has_tls=has_tls):
+                if name == "client" or line.path[0] not in ("acl", "cert"):
+                    shown, told = plog(*line.path, *line.arguments, *where, stdin=line.stdin, code=line.code)
+                    assert line.shows in shown, (line, told)
 
 
 def test_the_screens_of_inspect(config: Path, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
