@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line(
         "markers",
-        "plog_cluster(brokers=3, features=(), **settings): the brokers of plog_cluster, their features and settings",
+        "plog_cluster(brokers=3, features=(), security='plaintext', **settings): the brokers of plog_cluster",
     )
 
 
@@ -161,6 +161,7 @@ def _cluster_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     options |= dict(line.partition("=")[::2] for line in config.getini(_SETTINGS))
     options |= _marked(request, _MARK)
     own = {"brokers": _brokers(options.pop("brokers")), "features": options.pop("features")}
+    own["security"] = options.pop("security", "plaintext")
     settings = {key.replace(".", "_"): str(value) for key, value in options.items()}
     _ensure_known(own["features"], settings)
     return own | settings

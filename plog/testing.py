@@ -19,6 +19,7 @@ In pytest the fixtures of `plog.pytest_plugin` do it. For tests in other languag
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
 import threading
@@ -261,8 +262,14 @@ class RunningCluster(_Log):
     Methods that take a broker's id raise UsageError if no broker has it.
     """
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, client_settings: Mapping[str, str]) -> None:
         self._cluster = cluster
+        self._client_settings = client_settings
+
+    @property
+    def client_settings(self) -> Mapping[str, str]:
+        """See `RunningBroker`."""
+        return self._client_settings
 
     @property
     def bootstrap_servers(self) -> str:
@@ -286,7 +293,7 @@ class RunningCluster(_Log):
         _create_topic(self._client(), name, partitions, configs, replication_factor=replication_factor)
 
     def _client(self) -> AbstractContextManager[KafkaClient]:
-        return _open_client(self.bootstrap_servers, {})
+        return _open_client(self.bootstrap_servers, self.client_settings)
 
     def kill(self, broker: int) -> None:
         """Ends a broker as a crash does. The others notice when its session with ZooKeeper ends, after 6 s if
@@ -316,10 +323,8 @@ class RunningCluster(_Log):
         """Returns the controller's id, and waits for a controller if there is none. Raises AccessError if none is
         elected in that time.
         """
-        from core.processes.cluster_check import find_controller
-
         deadline = time.monotonic() + timeout_s
-        while (found := find_controller(self._cluster.running())) is None:
+        while (found := self._cluster.find_controller()) is None:
             if time.monotonic() > deadline:
                 raise AccessError(f"the cluster has no controller after {timeout_s:.0f} s", where=str(self.data_dir))
             time.sleep(_POLL_SECONDS)
@@ -355,7 +360,7 @@ def running_broker(
         thread.start()
         try:
             address = thread.wait_until_ready()
-            secured.create_user(directory, address)
+            secured.create_user(address, directory)
             yield RunningBroker(address, directory, secured.client_settings(address), _is_owners=True)
         finally:
             thread.stop()
@@ -405,7 +410,7 @@ def running_server(
             raise RuntimeError(f"plog serve did not start: {process.log.read_text()}") from error
         try:
             address = str(process.endpoint)
-            secured.create_user(directory, address)
+            secured.create_user(address, directory)
             yield RunningServer(address, directory, secured.client_settings(address), _is_owners=True, _process=process)
         finally:
             process.stop(time.monotonic() + _START_SECONDS)
@@ -423,11 +428,17 @@ def _start(process: BrokerProcess) -> None:
 
 @contextmanager
 def running_cluster(
-    data_dir: Path | str | None = None, *, brokers: int = 3, features: str | Sequence[str] = (), **settings: str
+    data_dir: Path | str | None = None,
+    *,
+    brokers: int = 3,
+    features: str | Sequence[str] = (),
+    security: str = "plaintext",
+    **settings: str,
 ) -> Iterator[RunningCluster]:
     """Runs a ZooKeeper and so many brokers, as `plog cluster start` does; `settings` are those of each broker, with _
     for a dot. It needs the extras `cluster` and `spark`. Without a `data_dir` it gets one that is deleted at the end;
-    a cluster with one of its own is stopped cleanly, and can be started there again.
+    a cluster with one of its own is stopped cleanly, and can be started there again. With `security`, as for
+    `running_broker`, the brokers reach each other by it, too.
 
     `features` are what `plog cluster start --feature` takes: `none`, or FEATURE=LEVEL, once or several times.
 
@@ -438,16 +449,21 @@ def running_cluster(
     from core.processes.local_cluster import ClusterOptions, LocalCluster
 
     ensure_obeyed(settings, is_cluster=True)
-    options = ClusterOptions(
-        brokers=brokers,
-        listen=(_ANY_PORT,),
-        settings=_named(settings),
-        features=[features] if isinstance(features, str) else features,
-    )
-    with _directory(data_dir) as directory, LocalCluster(directory, options) as cluster:
+    with contextlib.ExitStack() as stack:
+        secured, directory = stack.enter_context(_secured(security)), stack.enter_context(_directory(data_dir))
+        options = ClusterOptions(
+            brokers=brokers,
+            listen=(_ANY_PORT,),
+            settings=_named(settings),
+            arguments=secured.arguments,
+            features=[features] if isinstance(features, str) else features,
+            security=_security(secured.first_settings()),
+        )
+        cluster = stack.enter_context(LocalCluster(directory, options))
         cluster.start()
         try:
-            yield RunningCluster(cluster)
+            secured.create_user(cluster.bootstrap_servers)
+            yield RunningCluster(cluster, secured.client_settings(cluster.bootstrap_servers))
         finally:
             if data_dir is not None:
                 cluster.stop()
@@ -484,21 +500,23 @@ class _Secured:
         settings = {} if self.folder is None else read_properties(self.folder / "client.properties")
         return {**settings, "bootstrap.servers": bootstrap_servers}
 
-    def create_user(self, directory: Path, address: str) -> None:
-        """Creates the users in a broker that runs, where clients log in by SCRAM. Without a socket in its directory
-        they do so themselves: the broker's own file has them for PLAIN.
-        """
-        from core.client.admin.security_admin import ScramCredential, SecurityAdmin
-
-        settings = self.client_settings(address)
+    def first_settings(self, bootstrap_servers: str = "127.0.0.1:0") -> dict[str, str]:
+        """Returns the settings of clients before the user of SCRAM is there: the broker's file has it for PLAIN."""
+        settings = self.client_settings(bootstrap_servers)
         settings.pop("sasl.jaas.config", None)
         for name, password in self.passwords.items():
             settings |= {"sasl.mechanism": "PLAIN", "sasl.username": name, "sasl.password": password}
-            with _open_client(address, settings, directory) as client:
-                admin = SecurityAdmin(client)
+        return settings
+
+    def create_user(self, address: str, directory: Path | None = None) -> None:
+        """Creates the user of SCRAM in a broker, or a cluster, that runs."""
+        from core.client.admin.security_admin import ScramCredential, SecurityAdmin
+
+        for name, password in self.passwords.items():
+            with _open_client(address, self.first_settings(address), directory) as client:
                 for mechanism in ("SCRAM-SHA-256", _MECHANISM):
                     credential = ScramCredential(name, mechanism, _ITERATIONS)
-                    admin.set_password(credential, password, allows_plaintext=True)
+                    SecurityAdmin(client).set_password(credential, password, allows_plaintext=True)
 
 
 def protocol_of(security: object, shown: str = "security={!r}") -> str:

@@ -9,27 +9,30 @@ from core.client.net.kafka_client import Connector
 from core.common.endpoint import Endpoint
 from core.common.errors import PlogError
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse
+from core.security.client_security import ClientSecurity
 
 _ANSWER_SECONDS = 5.0
 
 
-def find_controller(brokers: Mapping[int, Endpoint]) -> int | None:
-    """Returns the controller that the first answering broker names, or None if there is no answer, or none of these."""
+def find_controller(brokers: Mapping[int, Endpoint], security: ClientSecurity | None = None) -> int | None:
+    """Returns the controller that the first answering broker names, or None if there is no answer, or none of these.
+    Without `security` the brokers are asked in plaintext.
+    """
     for endpoint in brokers.values():
-        answer = _ask(endpoint)
+        answer = _ask(endpoint, security)
         if isinstance(answer, MetadataResponse):
             return answer.controller_id if answer.controller_id in brokers else None
     return None
 
 
-def find_trouble(brokers: Mapping[int, Endpoint]) -> str | None:
+def find_trouble(brokers: Mapping[int, Endpoint], security: ClientSecurity | None = None) -> str | None:
     """Returns the first problem of a cluster of which these brokers run, and no others, or None if all of them know all
     brokers and topics, have the same controller, and lead or follow each of their partitions in sync.
     """
     controllers = set[int]()
     known: dict[int, set[tuple[str, int]]] = {}
     for broker_id, endpoint in brokers.items():
-        answer = _ask(endpoint)
+        answer = _ask(endpoint, security)
         if isinstance(answer, PlogError):
             return f"broker {broker_id} does not answer: {answer.message}"
         trouble = _trouble(answer, set(brokers))
@@ -69,10 +72,10 @@ def _trouble(answer: MetadataResponse, running: set[int]) -> str | None:
     return None
 
 
-def _ask(endpoint: Endpoint) -> MetadataResponse | PlogError:
+def _ask(endpoint: Endpoint, security: ClientSecurity | None) -> MetadataResponse | PlogError:
     host = "127.0.0.1" if endpoint.is_wildcard else endpoint.host
     try:
-        with closing(Connector(timeout_s=_ANSWER_SECONDS)(host, endpoint.port)) as connection:
+        with closing(Connector(security, timeout_s=_ANSWER_SECONDS)(host, endpoint.port)) as connection:
             return connection.call(METADATA, MetadataRequest(None, allow_auto_topic_creation=False))
     except PlogError as error:
         return error

@@ -35,10 +35,11 @@ from core.common.properties_file import parse_properties
 from core.files.directory_lock import DirectoryLock, find_lock_holder
 from core.files.file_names import CLUSTER_PROPERTIES, META_PROPERTIES, is_cluster
 from core.processes.broker_process import BrokerProcess
-from core.processes.cluster_check import find_trouble
+from core.processes.cluster_check import find_controller, find_trouble
 from core.processes.free_port import ensure_free, find_free, is_free
 from core.processes.process_group import ProcessGroup
 from core.processes.zookeeper_process import ZooKeeperProcess, find_jars
+from core.security.client_security import ClientSecurity
 from core.spark.java_home import find_java
 from core.zookeeper.cluster_bootstrap import ClusterBootstrap
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
@@ -186,6 +187,8 @@ class ClusterOptions:
     arguments: Sequence[str] = ()
     """Further arguments of `plog serve`, for each broker."""
     features: Sequence[str] = ()
+    security: ClientSecurity | None = None
+    """How this process reaches the brokers; None for plaintext."""
 
 
 _LAST_PORT = 65535
@@ -421,12 +424,16 @@ class LocalCluster:
                     hint=f"{broker.log} says what it waits for",
                 )
 
+    def find_controller(self) -> int | None:
+        """See `cluster_check.find_controller`."""
+        return find_controller(self.running(), self._options.security)
+
     def wait_until_healthy(self, seconds: float) -> None:
         """Returns when `find_trouble` finds nothing in the running brokers. Raises AccessError, with the problem, if it
         still does after so many seconds.
         """
         waiting = Retry(seconds, first_s=_LOOK_SECONDS)
-        while (trouble := find_trouble(self.running())) is not None:
+        while (trouble := find_trouble(self.running(), self._options.security)) is not None:
             if not waiting.wait():
                 raise AccessError(
                     f"the cluster is not well after {seconds:.0f} s: {trouble}",

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.common.endpoint import parse_bootstrap
 from plog import pytest_plugin
-from plog.testing import RunningCluster, UsageError
+from plog.testing import RunningCluster, UsageError, running_cluster
 from tests.support.for_each import for_each
 from tests.support.waiting import ANSWER_SECONDS, wait_until
 from tests.support.zookeeper_server import requires_zookeeper
@@ -240,3 +240,24 @@ def test_a_scope_that_is_none() -> None:
     configuration: Any = SimpleNamespace(getini=lambda _name: "hour")
     with pytest.raises(pytest.UsageError, match="plog_cluster_scope = hour: expected one of session, package, module"):
         pytest_plugin._cluster_scope("plog_cluster", configuration)
+
+
+def test_brokers_and_clients_of_a_secured_one_log_in() -> None:
+    """Also a broker that was away, at the other one."""
+    with running_cluster(brokers=2, security="sasl_ssl") as cluster:
+        cluster.create_topic("orders", 2)
+        producer = Producer({**cluster.librdkafka_settings, "acks": "all", "log_level": 0})
+        lost = cluster.controller()
+        cluster.kill(lost)
+        producer.produce("orders", b"one")
+        assert producer.flush(ANSWER_SECONDS) == 0
+        cluster.start(lost)
+        cluster.wait_until_healthy(ANSWER_SECONDS)
+        cluster.expect("orders", ["one"], ANSWER_SECONDS)
+        logs = "".join(log.read_text() for log in cluster.data_dir.glob("broker-*.log"))
+        assert not any(secret in logs for secret in secrets_of(cluster))
+        assert "failed to authenticate" not in logs
+
+
+def secrets_of(cluster: RunningCluster) -> list[str]:
+    return [value for name, value in cluster.librdkafka_settings.items() if name.endswith("password")]
