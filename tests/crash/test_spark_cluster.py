@@ -1,7 +1,7 @@
-"""Replays on a cluster of two hosts whose executors don't have plog: each of its processes is killed, the broker is
-started again, a task stands still. What a reader of librdkafka's gets of the log is in the output once.
+"""Replays on a cluster of two hosts whose executors don't have plog: a worker is killed, the broker is started again, a
+task stands still. What a reader of librdkafka's gets of the log is in the output once.
 
-`scripts/torture --spark-cluster` does it for each target, from plog and from Kafka.
+`scripts/torture --spark-cluster` kills each of its processes, for each target, from plog and from Kafka.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from tests.support.waiting import FLUSH_SECONDS, wait_for_exit, wait_until
 ROUNDS = int(os.environ.get("PLOG_TORTURE_SPARK_CLUSTER", "0"))
 TARGETS = ("parquet", "json", "delta", "topic") if ROUNDS else ("parquet",)
 SOURCES = ("plog", "kafka") if ROUNDS else ("plog",)
-LOST = ("executor", "worker", "driver", "broker")
+LOST = ("executor", "worker", "driver", "broker") if ROUNDS else ("worker", "broker")
+"""A worker is lost with its executor. The longer tier kills drivers without a cluster, in `test_spark_replay.py`."""
 PARTITIONS = 2
 RECORDS = 6000
 Rows = list[tuple[int, int, bytes]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import json
 import re
 import stat
@@ -12,6 +13,7 @@ import sysconfig
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -19,6 +21,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
+from confluent_kafka import Producer
 from pyspark.errors import PythonException
 from pyspark.sql.functions import broadcast
 
@@ -41,7 +44,7 @@ from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.server import Server, call_plog, run_plog
 from tests.support.spark.readers import counts_by_all
 from tests.support.spark.standalone import StandaloneCluster
-from tests.support.waiting import wait_until
+from tests.support.waiting import FLUSH_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +98,9 @@ def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
 
 
 def test_on_a_cluster_whose_nodes_have_no_plog(tmp_path: Path) -> None:
-    """And a stranger's `core` in the working directory. The nodes' Python finds NumPy and the codecs, and not plog."""
+    """And a stranger's `core` in the working directory. The nodes' Python finds NumPy and the codecs, and not plog, nor
+    the module of the function.
+    """
     log = open_log(tmp_path / "data" / "t-0", segment_bytes=4000)
     for n in range(0, 600, 3):
         append(log, make_batch(*(b"%d" % (n + i) for i in range(3)), timestamp=NOW + n))
@@ -106,18 +111,11 @@ def test_on_a_cluster_whose_nodes_have_no_plog(tmp_path: Path) -> None:
     packages = sysconfig.get_path("purelib")
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}:$PYTHONPATH" exec {sys.executable} -S "$@"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "mine.py").write_text(MINE)
     with StandaloneCluster(tmp_path / "cluster") as cluster:
-        replay = ["spark-replay", "t", "--to", f"parquet:{tmp_path / 'out'}", "--range-size", "5000",
-                  "--master", cluster.url, "--data-dir", str(tmp_path / "data")]  # fmt: skip
-        environment = {"PYSPARK_PYTHON": str(python)}
-        done = run_plog(*replay, environment=environment, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        rows = pq.read_table(sorted((tmp_path / "out").glob("*.parquet"))).to_pylist()
-        assert sorted(int(row["value"]) for row in rows) == list(range(600))
-
-        (tmp_path / "mine.py").write_text(MINE)
-        changed = ["--to", f"parquet:{tmp_path / 'changed'}", "--transform", "mine:doubled"]
-        done = run_plog(*replay[:2], *changed, *replay[4:], environment=environment, cwd=tmp_path)
+        replay = ["spark-replay", "t", "--to", f"parquet:{tmp_path / 'changed'}", "--transform", "mine:doubled",
+                  "--range-size", "5000", "--master", cluster.url, "--data-dir", str(tmp_path / "data")]  # fmt: skip
+        done = run_plog(*replay, environment={"PYSPARK_PYTHON": str(python)}, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         rows = pq.read_table(sorted((tmp_path / "changed").glob("*.parquet"))).to_pylist()
         assert sorted(int(row["value"]) for row in rows) == list(range(0, 1200, 2))
@@ -340,26 +338,29 @@ def test_a_log_that_a_broker_writes_trims_and_compacts(spark: SparkSession, tmp_
         admin = Admin(client)
         admin.create_topic("table", partitions=1, configs={**settings, "internal.segment.bytes": "20000"})
         admin.create_topic("trimmed", partitions=1, configs={"internal.segment.bytes": "20000"})
-        is_over = threading.Event()
+        producer = Producer({"bootstrap.servers": server.address, "batch.num.messages": 50})
+        numbers = itertools.count()
+        turns: Queue[int] = Queue()
 
         def write() -> None:
-            number = 0
-            while not is_over.is_set():
-                rows = [json.dumps({"key": f"k{n % 50}", "value": f"{n}"}) for n in range(number, number + 500)]
-                for topic in ("table", "trimmed"):
-                    text = "\n".join(rows).encode() + b"\n"
-                    run_plog("produce", topic, "--format", "envelope", "--bootstrap-server", server.address, stdin=text)
-                number += 500
-                if number > 2000:
-                    with contextlib.closing(KafkaClient(parse_bootstrap(server.address))) as own:
-                        Admin(own).delete_records({TopicPartition("trimmed", 0): number - 1800})
+            while count := turns.get():
+                for number in itertools.islice(numbers, count):
+                    for topic in ("table", "trimmed"):
+                        producer.produce(topic, b"%d" % number, b"k%d" % (number % 50))
+                    if number % 500 == 499:
+                        assert producer.flush(FLUSH_SECONDS) == 0
+                        if number > 2000:
+                            with contextlib.closing(KafkaClient(parse_bootstrap(server.address))) as own:
+                                Admin(own).delete_records({TopicPartition("trimmed", 0): number - 1800})
 
         writer = threading.Thread(target=write)
         writer.start()
         try:
+            turns.put(3000)
             wait_until(lambda: PartitionReader(tmp_path / "data" / "table-0").end_offset >= 3000, "it writes")
             frame = spark.read.format("plog").option("path", str(tmp_path / "data")).option("minPartitions", "3")
             for _ in range(2):
+                turns.put(10_000)
                 table = frame.option("subscribe", "table").load().select("key", "value", "offset").collect()
                 assert len({row.offset for row in table}) == len(table)
                 assert all(row.key == b"k%d" % (int(row.value) % 50) for row in table)
@@ -367,7 +368,7 @@ def test_a_log_that_a_broker_writes_trims_and_compacts(spark: SparkSession, tmp_
                 offsets = sorted(row.offset for row in trimmed.select("offset").collect())
                 assert offsets == list(range(offsets[0], offsets[-1] + 1))
         finally:
-            is_over.set()
+            turns.put(0)
             writer.join()
         client.close()
 
