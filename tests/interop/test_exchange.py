@@ -1,4 +1,6 @@
-"""What outlives a process is used by the commit before and by this one, in both orders: `scripts/exchange.py`."""
+"""What outlives a process is used by the commit before and by this one, in both orders: `scripts/exchange.py`. If no
+file of the product differs between them, there is nothing to compare.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from scripts.exchange import CHECKS, WITH_SPARK, Check, Commit, exchange, trees, undone_recovery
+from scripts.exchange import CHECKS, ROOT, WITH_SPARK, Check, Commit, exchange, trees, undone_recovery
 
 Commits = tuple[Commit, Commit, Path]
+
+
+PRODUCT = ("cli", "core", "plog")
+
+
+@pytest.fixture(scope="module")
+def has_changed() -> None:
+    command = ["git", "diff", "--quiet", "HEAD^", "--", *PRODUCT]
+    if subprocess.run(command, cwd=ROOT, check=False, capture_output=True).returncode == 0:
+        pytest.skip("the product is that of the commit before")
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +34,7 @@ def commits() -> Iterator[Commits]:
         pytest.skip("the commit before this one is not there")
 
 
+@pytest.mark.usefixtures("has_changed")
 @pytest.mark.parametrize("check", [*CHECKS, *WITH_SPARK], ids=lambda check: str(check.__name__))
 def test_each_commit_uses_what_the_other_left(check: Check, commits: Commits) -> None:
     assert exchange(*commits, (check,)) == []

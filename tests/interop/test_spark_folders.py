@@ -111,19 +111,21 @@ def rows_by_folder(spark: SparkSession, directory: Path) -> list[tuple[str, int,
 
 
 @pytest.mark.parametrize(
-    ("by", "format_", "zones"),
-    [("day", "yyyy-MM-dd", ["America/New_York"]), ("hour", "yyyy-MM-dd-HH", ["UTC", *CHANGES])],
+    ("by", "format_", "half_hours", "zones"),
+    [("day", "yyyy-MM-dd", 26, ["America/New_York"]), ("hour", "yyyy-MM-dd-HH", 6, ["UTC", *CHANGES])],
     ids=["day", "hour"],
 )
 def test_days_and_hours_are_utc_in_any_session(
-    spark: SparkSession, tmp_path: Path, by: str, format_: str, zones: list[str]
+    spark: SparkSession, tmp_path: Path, by: str, format_: str, half_hours: int, zones: list[str]
 ) -> None:
     """As Spark's own writer names them where the session's zone is UTC; each record is in one folder, and readers find
-    the time that it had.
+    the time that it had. So many `half_hours` before and after each change are a folder for each day, or hour.
     """
     log = open_log(tmp_path / "t-0", segment_bytes=2000, index_interval_bytes=100)
     changes = [change for pair in CHANGES.values() for change in pair]
-    times = [int(change.timestamp() * 1000) + 1_800_000 * n for change in changes for n in range(-26, 26)]
+    times = [
+        int(change.timestamp() * 1000) + 1_800_000 * n for change in changes for n in range(-half_hours, half_hours)
+    ]
     for n, time in enumerate(times):
         append(log, make_batch(b"%d" % n, timestamp=time))
     log.close()
