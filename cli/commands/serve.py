@@ -486,7 +486,6 @@ async def _run(
     first: FirstTopics | None,
 ) -> None:
     from core.broker.broker_server import LastingObjects
-    from core.broker.config.listener_security import authenticates
     from core.broker.serving.socket_server import SocketServer
 
     membership = node.services.membership
@@ -508,9 +507,7 @@ async def _run(
             await _make_first_topics(first, node, None)
         await server.start()
         for one in listeners:
-            if not one.endpoint.is_loopback and not authenticates(node.services.config, one):
-                what = "read, write and delete everything" if node.authorizer is None else "do what ACLs allow"
-                say(f"warning: on {one.endpoint} without authentication: everybody who reaches this address may {what}")
+            _say_who_may_reach(one, node)
         how = " read-only" if node.is_read_only else ""
         if len(server.endpoints) > 1:
             how += " listeners " + ",".join(f"{name}://{endpoint}" for name, endpoint in server.endpoints.items())
@@ -525,6 +522,20 @@ async def _run(
             await _run_until_stopped(server, node, ready_file, how)
         else:
             await _run_as_member(server, node, entry, ready_file, how, first)
+
+
+def _say_who_may_reach(listener: Listener, node: BrokerServer) -> None:
+    """Warns of an address that other machines reach, without authentication or with passwords in the clear."""
+    from core.broker.config.listener_security import PLAIN, authenticates, find_listener_security
+
+    if listener.endpoint.is_loopback:
+        return
+    security = find_listener_security(node.services.config, listener)
+    if not authenticates(node.services.config, listener):
+        what = "read, write and delete everything" if node.authorizer is None else "do what ACLs allow"
+        say(f"warning: on {listener.endpoint} without authentication: everybody who reaches this address may {what}")
+    elif security.tls is None and security.sasl is not None and PLAIN in security.sasl.mechanisms:
+        say(f"warning: on {listener.endpoint} with PLAIN and without TLS: passwords of clients are in the clear there")
 
 
 async def _make_first_topics(first: FirstTopics, node: BrokerServer, served: Endpoint | None) -> None:

@@ -156,13 +156,18 @@ def test_acls_are_obeyed(secured_directory: Path, options: tuple[str, ...], warn
 @pytest.mark.longer
 def test_users_that_log_in_are_no_reason_to_refuse(secured_directory: Path) -> None:
     """Nobody is let in at that address who does not log in."""
-    login = ["--listener", "SASL_PLAINTEXT://0.0.0.0:0", "--set", "sasl.enabled.mechanisms=SCRAM-SHA-256"]
-    with Server(secured_directory, *login, "--advertise", "127.0.0.1:0") as server:
+    login = ["--listener", "SASL_PLAINTEXT://0.0.0.0:0", "--set", "sasl.enabled.mechanisms=SCRAM-SHA-256,PLAIN"]
+    key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="s3cret";'
+    login += ["--set", f"{key}=${{env:PLOG_TESTS_USERS}}", "--advertise", "127.0.0.1:0"]
+    with Server(secured_directory, *login, environment={"PLOG_TESTS_USERS": users}) as server:
         assert call_plog("topic", "list", "--data-dir", str(secured_directory)).returncode == 0
     text = server.log.read_text()
     assert "warning: the metadata hold 1 delegation token, and plog obeys none of them: anybody" in text
     assert "without authentication" not in text
+    assert "on 0.0.0.0:0 with PLAIN and without TLS: passwords of clients are in the clear there" in text
     assert " protocols SASL_PLAINTEXT:SASL_PLAINTEXT" in text
+    assert "s3cret" not in text
 
 
 @pytest.mark.longer
