@@ -9,7 +9,7 @@ from cli.terminal import say
 from core.client.admin.admin import Admin, AlterOperation, ConfigChange, ConfigValue
 from core.common.config_def import KEPT_ONLY, ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, PlogError
+from core.common.errors import KafkaError, PlogError, UsageError
 from core.common.printable import did_you_mean
 
 
@@ -78,6 +78,28 @@ def _ensure_settings(keys: Sequence[str], known: set[str], title: str) -> None:
 def _names(admin: Admin, type_: ConfigResourceType, name: str) -> set[str]:
     """Returns the names of the resource's settings, or an empty set if the server does not list them."""
     return {config.name for config in admin.find_configs(type_, name)}
+
+
+def resolve_passwords(option: str, settings: dict[str, str]) -> dict[str, str]:
+    """Returns settings of a broker from the command line, with those that are passwords read from where they refer to.
+    Raises UsageError for a password itself.
+    """
+    from core.broker.config.broker_settings import find_broker_key
+    from core.client.net.client_config_files import REFERENCE, replace_references
+    from core.common.config_def import ConfigType
+
+    resolved = {}
+    for name, value in settings.items():
+        key = find_broker_key(name)
+        if key is not None and key.type is ConfigType.PASSWORD and value:
+            if REFERENCE.fullmatch(value) is None:
+                raise UsageError(
+                    f"{option} {name}: other users can see a secret on the command line, and the shell keeps it",
+                    hint=f"{option} '{name}=${{env:NAME}}' or '{name}=${{file:PATH:KEY}}'",
+                )
+            value = replace_references({name: value}, option)[name]
+        resolved[name] = value
+    return resolved
 
 
 def say_unknown(name: str) -> None:

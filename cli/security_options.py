@@ -269,28 +269,6 @@ def resolve_reference(option: str, value: str) -> str:
     return replace_references({option: value}, "the command line")[option]
 
 
-def resolve_passwords(option: str, settings: dict[str, str]) -> dict[str, str]:
-    """Returns settings of a broker from the command line, with those that are passwords read from where they refer to.
-    Raises UsageError for a password itself.
-    """
-    from core.broker.config.broker_settings import find_broker_key
-    from core.client.net.client_config_files import REFERENCE, replace_references
-    from core.common.config_def import ConfigType
-
-    resolved = {}
-    for name, value in settings.items():
-        key = find_broker_key(name)
-        if key is not None and key.type is ConfigType.PASSWORD and value:
-            if REFERENCE.fullmatch(value) is None:
-                raise UsageError(
-                    f"{option} {name}: other users can see a secret on the command line, and the shell keeps it",
-                    hint=f"{option} '{name}=${{env:NAME}}' or '{name}=${{file:PATH:KEY}}'",
-                )
-            value = replace_references({name: value}, option)[name]
-        resolved[name] = value
-    return resolved
-
-
 def ask_password(name: str) -> str:
     """Asks for a password; returns "" without a terminal."""
     if not sys.stderr.isatty():

@@ -14,7 +14,7 @@ from cli.data_location import Place, ReadPlace, WritePlace
 from cli.options import parse_settings
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.security_options import read_client_settings, resolve_passwords
+from cli.security_options import read_client_settings
 from cli.terminal import say
 from core.common.command_option import Argument, Option
 from core.common.config_def import ConfigResourceType, ConfigSource
@@ -252,7 +252,7 @@ def alter(
     Example:
       plog config alter broker 1 --set log.retention.ms=86400000
     """
-    from cli.known_settings import alter_settings
+    from cli.known_settings import alter_settings, resolve_passwords
     from core.client.admin.admin import Admin, AlterOperation, ConfigChange
 
     values = parse_settings(settings or [])

@@ -260,7 +260,7 @@ def _broker_config(
 def _without_passwords(settings: dict[str, str]) -> dict[str, str]:
     if not any("ssl." in name or "sasl." in name for name in settings):
         return settings
-    from cli.security_options import resolve_passwords
+    from cli.known_settings import resolve_passwords
 
     return resolve_passwords("--set", settings)
 
