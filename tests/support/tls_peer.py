@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -118,3 +119,47 @@ def _openssl() -> ctypes.CDLL:
     """The library that Python itself uses."""
     maps = Path("/proc/self/maps").read_text()
     return ctypes.CDLL(next(line.split()[-1] for line in maps.splitlines() if "libssl" in line))
+
+
+def records_of(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        end = 5 + int.from_bytes(data[3:5])
+        found.append(data[:end])
+        data = data[end:]
+    return found
+
+
+def bend(records: list[bytes], dice: Random) -> bytes:
+    """Records of TLS cut, flipped, in another order, twice, with others between, or none at all."""
+    bent = [bytearray(record) for record in records]
+    for _ in range(dice.choice((0, 1, 1, 1, 3))):
+        number = dice.randrange(len(bent))
+        record = bent[number]
+        position = dice.randrange(len(record)) if record else 0
+        match dice.randrange(9):
+            case 0 if record:
+                record[position] ^= 1 << dice.randrange(8)
+            case 1:
+                del record[position:]
+            case 2:
+                dice.shuffle(bent)
+            case 3:
+                bent.insert(dice.randrange(len(bent) + 1), bytearray(record))
+            case 4:
+                del bent[number]
+                if not bent:
+                    return dice.randbytes(dice.randrange(200))
+            case 5:
+                record[3:5] = dice.choice((0, 1, 22, 23, 16384, 16641, 18433, 65535)).to_bytes(2)
+            case 6:
+                kind = dice.choice((20, 21, 22, 23, 24, dice.randrange(256)))
+                size = dice.choice((0, 1, 2, 50, 16640))
+                bent.insert(
+                    number, bytearray([kind, 3, dice.choice((1, 3, 3, 4)), *size.to_bytes(2), *dice.randbytes(size)])
+                )
+            case 7:
+                record[position:position] = dice.randbytes(dice.randrange(1, 40))
+            case _:
+                record[:3] = bytes([dice.choice((20, 21, 22, 23)), 3, dice.randrange(5)])
+    return b"".join(bent)

@@ -9,6 +9,7 @@ from typing import Any
 from core.broker.serving.connection import Connection
 from core.broker.serving.tls_transport import PIECE_BYTES, TlsError, TlsTransport
 from core.files.file_records import FileRegion
+from core.protocol.frame import SIZE
 
 
 class TlsConnection(Connection):
@@ -46,7 +47,7 @@ class TlsConnection(Connection):
         if self.tls.needs_step:
             self._stop_reading()
             self._turns.queue(self._shake_hands)
-        elif self.tls.has_unsent and not self._is_writing:  # new keys, for example
+        elif self.tls.has_unsent or self.tls.has_plaintext:  # new keys, for example, or half of a long record
             self._go_on()
 
     def _shake_hands(self) -> None:
@@ -68,19 +69,28 @@ class TlsConnection(Connection):
             self._on_failure()
         self._close_because(error)
 
+    def _missing_bytes(self) -> int:
+        """Returns how many bytes an incomplete frame needs, as far as its size has come."""
+        if self._partial is None or self._memory.is_short:
+            return 0
+        held = self._end - self._start
+        return SIZE.size + self._frame_size(self._partial, self._start) - held if held >= SIZE.size else 0
+
     def _take_turn(self) -> None:
         super()._take_turn()
-        if self._is_reading and self.tls.has_plaintext:
+        if self._is_reading and not self._is_ending and self.tls.has_plaintext:
             self._on_readable()
 
     def _go_on(self) -> None:
         if not self._out and self.tls.has_unsent:
             self._flush()
         super()._go_on()
-        if self._is_closed:
+        if self._is_closed or self._is_ending:
             return
-        if self._is_reading and self.tls.has_plaintext:
-            self._stand_in_line()
+        if self._is_reading:
+            self.tls.expect(self._missing_bytes())
+            if self.tls.has_plaintext:
+                self._stand_in_line()
         self._account()
 
     def _encrypted_bytes(self) -> int:

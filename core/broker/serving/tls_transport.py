@@ -1,9 +1,9 @@
 """TLS on an accepted socket, used like a non-blocking socket: OpenSSL works on memory, and the bytes are moved here.
 
-One receive brings many records. Whole records go into OpenSSL a few at a time, and their data into the caller's buffer;
-a part of a record waits here. So OpenSSL is never asked for more than there is, which would cost an exception, and a
-peer that sends records without data is noticed. OpenSSL's own state is made when the first record is whole: half a
-hello costs the broker no more than its bytes.
+One receive brings many records: librdkafka makes two of each record of Kafka's, and OpenSSL takes 1.5 us for a small
+one. They go into OpenSSL in slices, and their data into the caller's buffer, as much as a turn is worth. A peer that
+sends records without data is noticed by what comes out of a slice. OpenSSL's own state is made when the first record of
+a handshake is whole: half a hello costs the broker no more than its bytes.
 
 What waits here is invisible to the selector. The owner looks at `has_plaintext` after each receive and whenever it
 begins to read again, and at `has_unsent` after each send and before it closes.
@@ -19,8 +19,11 @@ import re
 import socket
 import ssl
 from collections.abc import Sequence
+from itertools import count
+from time import monotonic  # noqa: TID251  how long a turn takes
 from typing import Any
 
+from core.broker.requests.fair_scheduler import TURN_SECONDS
 from core.common.errors import MalformedMessageError
 
 _HEADER_BYTES = 5
@@ -31,16 +34,22 @@ _MOST_HELLO_BYTES = 16 * 1024
 """OpenSSL reserves as much as a hello claims to have, up to 128 KB; usual ones have 2 KB at most."""
 _MOST_HANDSHAKE_BYTES = 256 * 1024
 """A client's chain of certificates has 100 KB at most (OpenSSL's limit)."""
+_LEAST_RECEIVED_BYTES = 32 * 1024
+_FIRST_BYTES = 4 * 1024
 _SLICE_BYTES = 32 * 1024
-_SLICE_RECORDS = 16
-_TURN_RECORDS = 256
-"""The most records of one receive, about a millisecond's worth: a peer may send one byte in each."""
-_MOST_BARREN_RECORDS = 32
-"""In a row: new keys, for example. OpenSSL 3 has no such limit."""
+"""What goes into OpenSSL at once, first and later: if a slice takes long, as with new keys (25 us for 27 bytes), the
+rest waits for another turn.
+"""
+_MOST_BARREN_BYTES = 2 * (_HEADER_BYTES + _MOST_BODY_BYTES)
+"""Bytes without data in a row. OpenSSL 3 has no limit for new keys."""
+_MOST_ANSWER_BYTES = 1024
+"""What OpenSSL answers by itself to a slice: each request for new keys by 27 bytes."""
+_LEAST_OVERHEAD_BYTES = 21
+"""Of a record, beside its data: 22 in TLS 1.3, in TLS 1.2 29 with GCM, and these with ChaCha20."""
+_LEAST_LOW_WATER_BYTES = 2 * 1024
+_MOST_LOW_WATER_BYTES = 64 * 1024
 PIECE_BYTES = 96 * 1024
 """The most data encrypted at once; OpenSSL keeps memory for that as long as the connection is open."""
-_MOST_OWN_BYTES = 64 * 1024
-"""Unsent bytes, beyond a piece, of what OpenSSL answers by itself."""
 
 _REASONS = {
     "HTTP_REQUEST": "HTTP at a port that speaks TLS",
@@ -57,7 +66,7 @@ class TlsError(MalformedMessageError):
 
 class TlsTransport:
     """Owned by the loop's task. `scratch` is memory that all sockets of a server use in turns: room for many records.
-    `_waiting` always begins with a record, which is whole if `_has_whole`.
+    During the handshake `_waiting` begins with a record, which is whole if `_has_whole`.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, scratch: memoryview) -> None:
@@ -72,7 +81,10 @@ class TlsTransport:
         self._is_full = False  # the caller's buffer was, so OpenSSL may have more data
         self._has_ended = False  # the peer sends no more
         self._failure: TlsError | None = None  # found after data that the caller gets first
-        self._barren_records = 0
+        self._barren_bytes = 0
+        self._excess_bytes = 0  # given to OpenSSL, and no data yet: those of an incomplete record, or more
+        self._overhead_bytes = _LEAST_OVERHEAD_BYTES
+        self._low_water = 1
         self._handshake_bytes = 0
         self._unsent = memoryview(b"")
         self._has_closed = False  # we said that we send no more
@@ -113,7 +125,10 @@ class TlsTransport:
             raise TlsError(f"no TLS connection: {_reason(error)}") from error
         else:
             self.is_ready = True
-            self._is_full = self._incoming.pending > 0 or self._tls.pending() > 0
+            cipher, version, _ = self._tls.cipher() or ("", "", 0)
+            self._overhead_bytes = 22 if version == "TLSv1.3" else 29 if "GCM" in cipher else _LEAST_OVERHEAD_BYTES
+            self._excess_bytes = self._incoming.pending
+            self._is_full = self._excess_bytes > 0
         finally:
             self._push()
 
@@ -139,12 +154,13 @@ class TlsTransport:
     @property
     def has_plaintext(self) -> bool:
         """Whether `recv_into` returns something though the selector may never say so."""
-        return self._has_whole or self._is_full or self._has_ended or self._failure is not None
+        return bool(self._waiting) or self._is_full or self._has_ended or self._failure is not None
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that wait here, in and out."""
-        return len(self._waiting) + len(self._unsent)
+        """Bytes that wait here, in and out. A few in OpenSSL do not count, and none if it is not known how many."""
+        is_record = _LEAST_LOW_WATER_BYTES <= self._excess_bytes <= _HEADER_BYTES + _MOST_BODY_BYTES
+        return len(self._waiting) + len(self._unsent) + (self._excess_bytes if is_record else 0)
 
     def recv_into(self, buffer: memoryview, nbytes: int = 0) -> int:
         """Receives what is there, but at most what one turn is worth; returns 0 if the peer sends no more. Raises
@@ -187,57 +203,69 @@ class TlsTransport:
         self._has_whole = _record_end(rest, 0, len(rest)) is not None
 
     def _receive(self, buffer: memoryview) -> int:
-        """Gives whole records to OpenSSL. Their data has fewer bytes than they: so nearly always all of it fits."""
-        scratch, size = self._scratch, len(buffer)
-        end = len(self._waiting)
-        if self._has_whole:
+        """Gives OpenSSL as many bytes as a turn is worth. Their data has fewer: so nearly always all of it fits."""
+        scratch, size, end = self._scratch, len(buffer), len(self._waiting)
+        if end:
             scratch[:end] = self._waiting
         else:
-            end = self._fill(max(size, _HEADER_BYTES + _MOST_BODY_BYTES))
-        position = filled = records = 0
-        while records < _TURN_RECORDS and not self._is_full and filled < size:
-            start, count = position, 0
-            while count < _SLICE_RECORDS and position - start < _SLICE_BYTES:
-                after = _record_end(scratch, position, end)
-                if after is None:
-                    break
-                position, count = after, count + 1
-            if count == 0:
+            end = self._fill(max(size, _LEAST_RECEIVED_BYTES))
+        turn_end_s = monotonic() + TURN_SECONDS
+        position = filled = 0
+        after = _FIRST_BYTES
+        while position < end and filled < size:
+            after = min(after, end)
+            self._incoming.write(scratch[position:after])
+            self._excess_bytes += after - position
+            came = self._decrypt(buffer[filled:])
+            filled += came
+            self._barren_bytes = 0 if came else self._barren_bytes + after - position
+            position = after
+            after += _SLICE_BYTES
+            if self._barren_bytes > _MOST_BARREN_BYTES:
+                self._failure = TlsError(f"{self._barren_bytes} bytes of TLS records without data")
+            if self._has_ended or self._failure is not None or monotonic() >= turn_end_s:
                 break
-            self._incoming.write(scratch[start:position])
-            filled += self._decrypt(buffer[filled:], count)
-            if self._has_ended or self._failure is not None:
-                break
-            records += count
-        self._keep(scratch[position:end])
+        self._waiting = bytes(scratch[position:end])
         return filled
 
-    def _decrypt(self, buffer: memoryview, records: int = -1) -> int:
-        """Reads the data of so many records, or of all that OpenSSL has, as far as there is room."""
+    def _decrypt(self, buffer: memoryview) -> int:
+        """Reads what OpenSSL has, as far as there is room."""
         assert self._tls is not None
-        read, size, filled = self._tls.read, len(buffer), 0
+        read, size, filled, reads = self._tls.read, len(buffer), 0, 0
+        self._is_full = False
         try:
-            while filled < size and records:
-                count = int(read(size - filled, buffer[filled:]))
-                if count == 0:
+            for reads in count():  # noqa: B007 - how many there were
+                if filled == size:
+                    self._is_full = self._incoming.pending > 0 or self._tls.pending() > 0
+                    break
+                came = int(read(size - filled, buffer[filled:]))
+                if came == 0:
                     self._has_ended = True
-                    return filled
-                filled += count
-                records -= 1
-            self._is_full = filled == size and (self._incoming.pending > 0 or self._tls.pending() > 0)
-            self._barren_records = 0
+                    break
+                filled += came
         except ssl.SSLWantReadError:
-            self._is_full = False
-            self._barren_records = 0 if filled else self._barren_records + records
-            if self._barren_records >= _MOST_BARREN_RECORDS:
-                self._failure = TlsError(f"{self._barren_records} TLS records without data in a row")
+            pass
         except ssl.SSLError as error:
-            self._is_full = False
             self._failure = TlsError(f"broken TLS: {_reason(error)}")
             self._failure.__cause__ = error
+        whole = reads - 1 if self._is_full and self._tls.pending() else reads
+        self._excess_bytes -= filled + whole * self._overhead_bytes
         if self._outgoing.pending:
+            if self._outgoing.pending > _MOST_ANSWER_BYTES and self._failure is None:
+                self._failure = TlsError("a peer that asks for new keys again and again")
             self._push()
         return filled
+
+    def expect(self, missing_bytes: int) -> None:
+        """Says how many bytes of data the owner needs before it can do anything; 0 if it takes any. The socket does not
+        wake it before: librdkafka writes the parts of a request as records of their own, and each by a system call.
+        """
+        wanted = min(missing_bytes - self._excess_bytes - len(self._waiting), _MOST_LOW_WATER_BYTES)
+        low_water = wanted if wanted >= _LEAST_LOW_WATER_BYTES else 1
+        if low_water != self._low_water:
+            self._low_water = low_water
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
     # --- out
 

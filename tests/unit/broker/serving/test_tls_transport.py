@@ -16,7 +16,7 @@ import pytest
 
 from core.broker.serving import tls_transport
 from core.broker.serving.tls_transport import TlsError, TlsTransport
-from tests.support.tls_peer import TlsPeer, contexts, without_certificate
+from tests.support.tls_peer import TlsPeer, bend, contexts, records_of, without_certificate
 
 BUFFER = memoryview(bytearray(300_000))
 
@@ -47,12 +47,12 @@ class Pair:
 
     def read(self, most: int = 0) -> bytes:
         """What the broker reads until it would wait for the loop."""
-        found = b""
-        try:
-            while count := self.transport.recv_into(BUFFER, most):
-                found += BUFFER[:count]
-        except BlockingIOError:
-            assert not self.transport.has_plaintext
+        found, has_more = b"", True
+        while has_more:
+            try:
+                found += BUFFER[: self.transport.recv_into(BUFFER, most)]
+            except BlockingIOError:
+                has_more = self.transport.has_plaintext
         return found
 
 
@@ -182,31 +182,73 @@ def test_new_keys_now_and_then(pair: Pair) -> None:
     assert pair.peer.read() == b"answer"
 
 
-@pytest.mark.parametrize(("data", "error"), [(b"", TlsError), (b"x", ConnectionError)])
-def test_new_keys_without_end(pair: Pair, data: bytes, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("data", "asks", "message"),
+    [
+        (b"", True, "a peer that asks for new keys again and again"),
+        (b"x", True, "a peer that asks for new keys again and again"),
+        (b"", False, "bytes of TLS records without data"),
+    ],
+)
+def test_new_keys_without_end(pair: Pair, data: bytes, asks: bool, message: str) -> None:
     """tls13-spec 1341, openssl 32501: OpenSSL 3 makes new keys as often as it is asked, and answers each time."""
+    pair.shake_hands()
+    flood = b"".join(pair.peer.new_keys(1, asks=asks) + (pair.peer.seal(data) if data else b"") for _ in range(1500))
+
+    def receive() -> None:
+        for start in range(0, len(flood), 10_000):
+            pair.send(flood[start : start + 10_000])
+            pair.read()
+
+    with pytest.raises(TlsError, match=message):
+        receive()
+    assert pair.transport.held_bytes < 80_000
+
+
+def test_answers_of_openssl_that_nobody_reads(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_transport, "PIECE_BYTES", 1000)
     pair.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     pair.shake_hands()
 
     def flood() -> None:
         for _ in range(1000):
-            pair.send(pair.peer.new_keys(1) + (pair.peer.seal(data) if data else b""))
-            assert pair.read() == data
+            pair.send(pair.peer.new_keys(1) + pair.peer.seal(b"x"))
+            assert pair.read() == b"x"
 
-    with pytest.raises(error):
+    with pytest.raises(ConnectionError):
         flood()
-    assert pair.transport.held_bytes < 3000
+    assert len(pair.transport._unsent) < 3000
 
 
-def test_one_receive_is_worth_a_turn(pair: Pair) -> None:
+def test_one_receive_is_worth_a_turn(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """cpython 88202: a peer kept the loop busy with what is cheap to send."""
     pair.shake_hands()
     pair.send(pair.peer.seal(*[b"x"] * 1000))
-    count = pair.transport.recv_into(BUFFER)
-    assert 0 < count <= tls_transport._TURN_RECORDS + tls_transport._SLICE_RECORDS
-    assert pair.transport.has_plaintext
+    with monkeypatch.context() as hurry:
+        hurry.setattr(tls_transport, "TURN_SECONDS", 0)
+        count = pair.transport.recv_into(BUFFER)
+        assert count == tls_transport._FIRST_BYTES // len(pair.peer.seal(b"x"))
+        assert pair.transport.has_plaintext
     assert pair.read() == b"x" * (1000 - count)
+
+
+@pytest.mark.parametrize("version", [V.TLSv1_2, V.TLSv1_3])
+def test_the_socket_wakes_for_all_that_is_missing(tmp_path: Path, version: V) -> None:
+    """And never for more: whatever came of a record counts."""
+    server, client = contexts(tmp_path, maximum_version=version)
+    pair = Pair(server, client).shake_hands()
+    dice = Random(1)
+    for _ in range(300):
+        pieces = [dice.randbytes(dice.choice((1, 10, 1000, 16384))) for _ in range(dice.randrange(1, 20))]
+        wire, size, came = pair.peer.seal(*pieces), sum(map(len, pieces)), 0
+        while wire:
+            first, wire = wire[: (cut := dice.randrange(1, len(wire) + 1))], wire[cut:]
+            pair.send(first)
+            came += len(pair.read())
+            pair.transport.expect(size - came)
+            assert pair.transport._low_water <= max(len(wire), 1)
+        assert came == size
+    assert pair.transport._low_water == 1
 
 
 def claimed(size_bytes: int) -> bytes:
@@ -312,3 +354,42 @@ def test_any_pieces_arrive_whole(tmp_path: Path, version: V) -> None:
         except BlockingIOError:
             assert not pair.transport.has_plaintext
     assert came == data
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bent_records(both: tuple[ssl.SSLContext, ssl.SSLContext], seed: int) -> None:
+    """Before, in and after the handshake: each ends in data that was sent, or is refused as TLS; more of them at
+    length are in test_hostile_records.py.
+    """
+    dice = Random(seed)
+    for _ in range(60):
+        pair = Pair(*both)
+        stage = dice.randrange(3)
+        flights = [pair.peer.shake]
+        if stage == 2:
+            pair.shake_hands()
+            flights = [lambda peer=pair.peer: peer.seal(*(b"data" * n for n in range(1, 8)))]
+        elif stage == 1:
+            pair.send(pair.peer.shake())
+            with pytest.raises(BlockingIOError):
+                pair.transport.recv_into(BUFFER)
+            pair.transport.shake_hands()
+        pair.send(bend(records_of(flights[0]()), dice))
+        pair.peer.sock.shutdown(socket.SHUT_WR)
+        came = b""
+        with contextlib.suppress(TlsError, ConnectionError):
+            for _ in range(100):
+                try:
+                    count = pair.transport.recv_into(BUFFER)
+                except BlockingIOError:
+                    if pair.transport.needs_step:
+                        pair.transport.shake_hands()
+                    continue
+                came += BUFFER[:count]
+                if not count:
+                    break
+            else:
+                pytest.fail("no end")
+        assert set(came) <= set(b"data")
+        pair.transport.close()
+        pair.peer.sock.close()
