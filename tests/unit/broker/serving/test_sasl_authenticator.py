@@ -162,14 +162,14 @@ def into(state: str, client: Client) -> Client:
 def test_three_decoders_are_reached_before_authentication(
     state: str, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each served API, each version and one more: no handler is called, and no other request decoded."""
+    """Each served API, in its first and last version and one more: no handler is called, nothing else decoded."""
     decoded: set[str] = set()
     decode = Endpoint.decode_request
     dispatcher = Mock()
     clients = {
         (api.key, version): into(state, Client(listener, dispatcher))
         for api in SERVED_APIS
-        for version in range(api.versions.first, api.versions.last + 2)
+        for version in (api.versions.first, api.versions.last, api.versions.last + 1)
     }
 
     def noted(self: Endpoint[Any, Any], frame: memoryview) -> Any:
