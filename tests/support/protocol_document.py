@@ -151,6 +151,16 @@ ones of Kafka. All differences are listed here and in [validation.md](validation
   and `segment.ms` names `log.roll.hours`, from which its default comes.
 - The features are those that plog has, so there are none for share groups, streams groups and eligible leader replicas.
 - The quorum has one voter, this broker, on the listener that clients use. Kafka's voter has a listener of its own.
+
+**Logins**
+
+- A login by SCRAM with a name that nobody has fails at its last message, as one with a wrong password does, so that
+  users can't be guessed. Kafka fails at the first message. A delegation token is a name that nobody has.
+- SCRAM is that of RFC 5802: names are UTF-8, `c=` must repeat what the client began with, and an extension that must be
+  understood (`m=`) fails. Kafka lets in ASCII names alone, and takes the other two.
+- librdkafka before 2.6.1 sends its nonce twice, and may; Kafka 4 refuses it.
+- After a SaslHandshake another request than SaslAuthenticate is answered with ILLEGAL_SASL_STATE if its answer has a
+  place for an error of the whole request, and without an answer otherwise, because plog does not decode it.
 """
 """What the second part of the page says. `tests/support/answers/known_differences.py` points at it."""
 
