@@ -160,9 +160,8 @@ class ClientTransport(TlsTransport):
         loop = asyncio.get_running_loop()
         self.shake_hands()  # our hello
         while not self.is_ready:
-            if self._unsent:  # the system had no room
-                unsent, self._unsent = self._unsent, memoryview(b"")
-                await loop.sock_sendall(self._socket, unsent)
+            if self.has_unsent:  # the system had no room
+                await loop.sock_sendall(self._socket, self.take_unsent())
             received = await loop.sock_recv(self._socket, _RECEIVED_BYTES)
             if not received:
                 raise ConnectionResetError

@@ -274,6 +274,11 @@ class TlsTransport:
         """Whether encrypted bytes wait until the peer takes more."""
         return len(self._unsent) > 0
 
+    def take_unsent(self) -> memoryview:
+        """Returns the bytes that wait, which the caller sends."""
+        unsent, self._unsent = self._unsent, memoryview(b"")
+        return unsent
+
     def send(self, data: bytes | bytearray | memoryview) -> int:
         """Encrypts as much as is sent at once, and sends what the peer takes; returns how much was encrypted. Raises
         BlockingIOError while bytes encrypted before are unsent.
