@@ -45,6 +45,8 @@ Req = TypeVar("Req")
 Res = TypeVar("Res")
 
 MAX_ANSWER_BYTES = 1 << 30
+_MOST_LOGIN_BYTES = 512 * 1024
+"""The limit for an answer before the other broker has proven who it is; Kafka's brokers have it for requests."""
 _BUFFER_BYTES = 64 * 1024
 _MOST_RECEIVED_BYTES = 1024 * 1024
 """The most bytes received at once: more would delay other connections."""
@@ -110,6 +112,7 @@ class PeerConnection:
         self._tls = tls
         self._security = security
         self._authenticator: Authenticator | None = None if security is None else security.make_authenticator()
+        self._most_answer_bytes = MAX_ANSWER_BYTES if self._authenticator is None else _MOST_LOGIN_BYTES
         self._login: asyncio.Task[None] | None = None
         """The login before the session's end, which later requests wait for."""
         self._held: list[tuple[bytearray, _Expected]] = []
@@ -271,6 +274,7 @@ class PeerConnection:
                 answer = await expected.answer
             except PlogError as error:
                 asking.throw(error)
+        self._most_answer_bytes = MAX_ANSWER_BYTES
 
     async def _log_in_again(self, wait_s: float) -> None:
         try:
@@ -333,7 +337,7 @@ class PeerConnection:
 
     def _answer_size(self, start: int) -> int:
         (size,) = SIZE.unpack_from(self._buffer, start)
-        if not 0 <= size <= MAX_ANSWER_BYTES:
+        if not 0 <= size <= self._most_answer_bytes:
             raise MalformedMessageError(f"an answer claims {size} bytes")
         return int(size)
 

@@ -207,6 +207,13 @@ async def say_alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     await writer.drain()
 
 
+async def claim_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Anybody can listen at a broker's address: it must not fill our memory."""
+    await reader.readexactly(4)
+    writer.write(struct.pack(">i", 600_000))
+    await reader.read()
+
+
 async def say_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.readexactly(4)
     writer.write(b"\x00\x00\x00\x07nonsense")
@@ -260,6 +267,7 @@ async def say_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         ),
         ("SSL", say_nonsense, None, {}, "it does not speak TLS; listener.security.protocol.map"),
         ("SASL_PLAINTEXT", say_nonsense, None, {}, ""),
+        ("SASL_PLAINTEXT", claim_much, None, {}, "an answer claims 600000 bytes"),
         ("SASL_SSL", hang, None, {}, "TLS did not begin in 0.05 s"),
         ("SASL_PLAINTEXT", hang, None, {}, "no answer to the login in 0.05 s"),
     ],
