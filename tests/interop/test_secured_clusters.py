@@ -197,6 +197,22 @@ def test_the_controller_goes_to_kafka_and_comes_back(cluster: MixedCluster, secr
         cluster.wait_until_equal(Name("both", number), [KAFKA, PLOG])
 
 
+def test_a_password_that_changes(cluster: MixedCluster, secrets: Secrets) -> None:
+    """Each broker is refused by the other when its session ends; both go on when the password is theirs again."""
+    read = len(cluster.plog.log.read_text())
+
+    def refusals() -> list[str]:
+        return re.findall("SCRAM-SHA-512 for 'broker': Authentication failed", cluster.plog.log.read_text()[read:])
+
+    secrets.change_password("broker", "another")
+    wait_until(refusals, "plog's broker is refused")
+    secrets.change_password("broker", PASSWORDS["broker"])
+    in_transaction(client_of(cluster, secrets, "alice"), "both", [b"again"] * 20, commits=True)
+    for number in range(2):
+        cluster.wait_until_equal(Name("both", number), [KAFKA, PLOG])
+    assert len(refusals()) <= 5, "not once a second"
+
+
 def test_no_password_is_in_a_log(cluster: MixedCluster) -> None:
     for log in (cluster.plog.log, *(broker.log for broker in cluster.kafka.brokers.values())):
         text = log.read_text()

@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.free_ports import free_ports
 from tests.support.kafka39 import CHROOT
+from tests.support.waiting import ANSWER_SECONDS
 
 PASSWORDS = {"broker": "marked-of-the-brokers", "alice": "marked-of-alice"}
 SESSION_MS = 4000
@@ -74,6 +75,24 @@ class Secrets:
             "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
             "zookeeper.set.acl": "true",
         }
+
+    def change_password(self, name: str, password: str) -> None:
+        """As kafka-configs --zookeeper does while brokers run: it has their certificate."""
+        client = KazooClient(
+            f"127.0.0.1:{self._port}{CHROOT}",
+            use_ssl=True,
+            ca=str(self.folder / "ca.pem"),
+            certfile=str(self.broker),
+            keyfile=str(self.broker),
+        )
+        client.start(ANSWER_SECONDS)
+        try:
+            add_users(client, {name: password})
+            change = json.dumps({"version": 2, "entity_path": f"users/{name}"}).encode()
+            client.create("/config/changes/config_change_", change, sequence=True)
+        finally:
+            client.stop()
+            client.close()
 
     @staticmethod
     def jaas(name: str, password: str | None = None) -> str:
