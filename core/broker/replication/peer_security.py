@@ -32,6 +32,7 @@ from core.common.errors import PlogError, UsageError
 from core.files.tls_context import make_context, read_certificates
 from core.security.client_security import PasswordLogin, Tls
 from core.security.principal import ANONYMOUS, USER_TYPE, Principal
+from core.security.server_security import ClientAuth
 
 _log = logging.getLogger("plog.broker")
 
@@ -57,7 +58,7 @@ class PeerSecurity:
 
     @property
     def principal(self) -> Principal:
-        """Who this broker is for the others, if they have its rules for names of certificates."""
+        """Who this broker is for the others, if their listener for brokers has the settings of this one's."""
         login, tls = self._security.login, self._security.tls
         if isinstance(login, PasswordLogin):
             return Principal(USER_TYPE, login.name)
@@ -69,7 +70,9 @@ class PeerSecurity:
             shown = read_certificates(path, lambda: store.password)[0]
             name = self._config.inter_broker_listener
             listener = Listener(name, self._config.protocol_of(name), "")
-            return Door(name, find_listener_security(self._config, listener)).find_principal(shown)
+            security = find_listener_security(self._config, listener)
+            is_asked = security.tls is not None and security.tls.client_auth is not ClientAuth.NONE
+            return Door(name, security).find_principal(shown) if is_asked else ANONYMOUS
         except (PlogError, ValueError):  # it is for a hint
             return ANONYMOUS
 

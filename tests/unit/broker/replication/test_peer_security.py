@@ -23,7 +23,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, UsageError
 from core.protocol.schema.control_request import UPDATE_METADATA, UpdateMetadataBroker, UpdateMetadataRequest
 from core.protocol.schema.controller_request import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
-from core.security.principal import Principal
+from core.security.principal import ANONYMOUS, Principal
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.for_each import for_each
 
@@ -65,6 +65,7 @@ class Files(NamedTuple):
             f'password="{PASSWORD}" user_broker="{PASSWORD}";',
             "listener.name.internal.ssl.truststore.location": str(self.folder / "ca.pem"),
             "listener.name.internal.ssl.keystore.location": str(self.folder / "own.pem"),
+            "listener.name.internal.ssl.client.auth": "required",
             **{name.replace("_", "."): value for name, value in others.items()},
         }
         return BrokerConfig.parse({name: value for name, value in settings.items() if value})
@@ -186,6 +187,11 @@ def test_what_a_refused_broker_may_do(files: Files) -> None:
             f"; this broker is {who} there, who lacks a right: super.users={who} at all brokers, or plog acl add "
             f"(or kafka-acls --add) --allow-principal {quoted} --operation ClusterAction --cluster"
         )
+
+
+def test_a_broker_whose_certificate_nobody_asks_for_is_anonymous(files: Files) -> None:
+    config = files.config("SSL", **{"listener.name.internal.ssl.client.auth": "none"})
+    assert security_of(config).principal == ANONYMOUS
 
 
 # --- what goes wrong
