@@ -88,11 +88,13 @@ CASES = {
     ),
     "TLS at a port of plaintext": Refusal(
         "plaintext", {"security.protocol": "SSL"}, 3,
-        "it speaks Kafka's protocol without TLS", "security.protocol=PLAINTEXT or SASL_PLAINTEXT", "a client speaks TLS here",
+        "it speaks Kafka's protocol without TLS", "security.protocol=PLAINTEXT or SASL_PLAINTEXT",
+        "a client speaks TLS here",
     ),
     "TLS at a port of SASL in plaintext": Refusal(
         "sasl_plaintext", {"security.protocol": "SASL_SSL", **SCRAM}, 3,
-        "it speaks Kafka's protocol without TLS", "security.protocol=PLAINTEXT or SASL_PLAINTEXT", "a client speaks TLS here",
+        "it speaks Kafka's protocol without TLS", "security.protocol=PLAINTEXT or SASL_PLAINTEXT",
+        "a client speaks TLS here",
     ),
     "no login where one is wanted": Refusal(
         "sasl_plaintext", {}, 3, "it was closed", "with SASL closes connections like this",
