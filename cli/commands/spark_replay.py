@@ -600,8 +600,9 @@ def _find_topic(request: ReplayRequest, session: Session) -> tuple[TopicReplay, 
     from core.pipeline.spark_replay_plan import find_target
     from core.spark.topic_replay import TopicReplay
 
-    access = find_spark_access() if session.find_named_server() or "@" in request.where else ""
-    replay = TopicReplay(find_target(request, session), request.where.partition("@")[0], access)
+    target = find_target(request, session)
+    is_asked = session.find_named_server() or "@" in request.where or "://" in target
+    replay = TopicReplay(target, request.where.partition("@")[0], find_spark_access() if is_asked else "")
     return replay, replay.find_progress(request.to_json()) if request.continue_ else None
 
 

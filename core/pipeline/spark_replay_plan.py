@@ -12,6 +12,7 @@ from core.client.admin.group_admin import GroupAdmin
 from core.common.endpoint import Endpoint, parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
+from core.files.directory_lock import find_lock_holder
 from core.pipeline.consume_request import ensure_there, resolve
 from core.pipeline.session import Session
 from core.pipeline.spark_replay_request import ReplayRequest
@@ -145,13 +146,16 @@ def _find_schema(request: ReplayRequest, ranges: Sequence[OffsetRange], access: 
 
 
 def find_target(request: ReplayRequest, session: Session) -> str:
-    """Returns the servers of the topic to write to: those of --to, else those of the source. Raises UsageError without
-    any.
+    """Returns the servers of the topic to write to: those of --to, else those of the source; the one that owns the
+    source's directory begins with its protocol if that is not plaintext. Raises UsageError without any.
     """
     named = request.where.partition("@")[2]
     if named:
         parse_bootstrap(named)
         return named
+    holder = find_lock_holder(session.directory) if session.find_named_server() is None else None
+    if holder is not None and "://" in holder.address:
+        return holder.address
     found = session.find_server()
     if found is None:
         raise UsageError(f"--to {request.to}: which server?", hint=f"--to {request.to}@HOST:PORT")

@@ -10,9 +10,11 @@ import pytest
 from cli.data_location import Place
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
+from core.files.directory_lock import LockHolder
 from core.pipeline import spark_replay_plan
 from core.pipeline.spark_replay_plan import commit_to_group, find_target, make_plan
 from core.pipeline.spark_replay_request import ReplayRequest
+from core.spark.cluster_access import connect
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.server import Server
@@ -179,6 +181,16 @@ def test_which_server_a_topic_is_on(data_dir: Path) -> None:
         assert find_target(request, Place(bootstrap_server=server, data_dir=data_dir).session()) == server
     with pytest.raises(UsageError, match="which server"):
         find_target(request, Place(data_dir=data_dir).session())
+
+
+def test_the_protocol_of_that_server_is_told(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's tasks connect to its listener: without settings for it, an error says what they need."""
+    holder = LockHolder(1, "SASL_SSL://localhost:9093")
+    monkeypatch.setattr(spark_replay_plan, "find_lock_holder", lambda _: holder)
+    target = find_target(replace(NOTHING, to="topic:u"), Place(data_dir=data_dir).session())
+    assert target == holder.address
+    with pytest.raises(UsageError, match=r"the settings have security\.protocol=PLAINTEXT"):
+        connect(target, "")
 
 
 @pytest.mark.longer
