@@ -364,6 +364,8 @@ def _serve(
                 if not authenticates(dynamic, listener):
                     ensure_open_to_everybody(held, listener.endpoint)
 
+    for listener in listeners if not directory.exists() else ():  # its metadata could say otherwise
+        open_door(config, listener)
     with new_runner() as runner, contextlib.ExitStack() as stack:
         runtime = LoopRuntime(runner.get_loop(), directory)
         entry = None

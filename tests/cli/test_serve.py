@@ -113,6 +113,8 @@ def told(address: str) -> list[str]:
         (["--listener", "A://:1", "--listener", "a://:2"], "A is there twice", "INTERNAL://"),
         (["--listener", "SSL://:1"], "listener SSL://:1, SSL: it has no certificate", "plog cert dev"),
         (["--listen", ":1", "--set", "listeners=SSL://:2"], "listener SSL://:2, SSL: it has no certificate", ""),
+        (["--listener", "SSL://:1", "--set", "ssl.keystore.location=/no/k.pem"],
+         "listener SSL://:1, SSL: ssl.keystore.location: could not read /no/k.pem: no such file or directory", ""),
         (["--listener", "SASL_SSL://:1", "--set", "ssl.keystore.location=/k.pem"],
          "sasl.enabled.mechanisms is not set, and Kafka's default is GSSAPI (Kerberos), which plog does not speak",
          "listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512"),
