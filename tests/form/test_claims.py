@@ -31,7 +31,7 @@ OTHERS_OPTIONS = {
 """Of the scripts of the tests, and of Kafka's tools, Docker and grep, about which the documents say so."""
 
 OTHERS_SETTINGS = {
-    "connections.max.reauth.ms": "of the brokers that plog logs in to",
+    "controller.quorum.bootstrap.servers": "of Kafka's brokers, in the file of plog cert dev",
     "errors.deadletterqueue.context.headers.enable": "of Kafka Connect",
     "host.docker.internal": "no setting, but Docker's name of the host",
     "inter.broker.protocol.version": "of Kafka's brokers beside plog",
