@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import threading
-import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from tests.support.server import Server, call_plog
 from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 SESSION_MS = 3000
-LOAD_SECONDS = float(os.environ.get("PLOG_LOGIN_SECONDS", "8"))
+LOGINS = int(os.environ.get("PLOG_LOGINS", "4"))
+"""How often clients log in again while they work."""
 COUNT = 50
 PASSWORD = "pw=1,2"
 WAYS = {
@@ -42,6 +43,15 @@ class Logins(Server):
         assert found is not None
         return found[1]
 
+    def reauthentications(self) -> int:
+        """How often clients have authenticated again at REAUTH, by the broker's metrics."""
+        found = re.search(r" metrics (127\.0\.0\.1:\d+)", self.log.read_text())
+        assert found is not None
+        with urllib.request.urlopen(f"http://{found[1]}/metrics") as answer:
+            text = answer.read().decode()
+        counter = re.search(r'successful_reauthentication_total\{listener="REAUTH"\} (\d+)', text)
+        return int(counter[1]) if counter else 0
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logins]:
@@ -58,7 +68,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logins]:
     config.touch(0o600)
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     listeners = ["--listener", "LOGIN://127.0.0.1:0", "--listener", "REAUTH://127.0.0.1:0"]
-    with Logins(folder / "data", "--config", str(config), *listeners) as running:
+    arguments = ["--config", str(config), "--metrics-listen", "127.0.0.1:0", *listeners]
+    with Logins(folder / "data", *arguments) as running:
         for user in ("sam", "a,b=c"):
             where = ("--password-stdin", "--data-dir", str(running.data_dir))
             made = call_plog("user", "create", user, *where, stdin=PASSWORD.encode())
@@ -215,11 +226,12 @@ def test_librdkafka_authenticates_again_under_load(way: str, server: Logins, top
     reading = threading.Thread(target=consume)
     reading.start()
     sent = 0
-    ends_s = time.monotonic() + LOAD_SECONDS
-    while time.monotonic() < ends_s:
-        producer.produce(topic, str(sent).encode())
-        sent += 1
-        producer.poll(0.001)
+    wanted = server.reauthentications() + LOGINS
+    while server.reauthentications() < wanted:
+        for _ in range(20):
+            producer.produce(topic, str(sent).encode())
+            sent += 1
+        producer.poll(0.01)
     assert producer.flush(FLUSH_SECONDS) == 0
     wait_until(lambda: len(found) >= sent)
     is_over.set()
@@ -233,7 +245,8 @@ def test_librdkafka_authenticates_again_under_load(way: str, server: Logins, top
 @pytest.mark.java
 def test_java_authenticates_again_under_load(server: Logins, topic: str, tmp_path: Path) -> None:
     """Its producer is idempotent: as many records are there as it says that it sent."""
-    count = int(100 * LOAD_SECONDS)
+    count = LOGINS * SESSION_MS // 10
+    before = server.reauthentications()
     config = java_properties("SCRAM-SHA-256", tmp_path)
     done = run_tool(
         "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(count), "--record-size",
@@ -241,5 +254,6 @@ def test_java_authenticates_again_under_load(server: Logins, topic: str, tmp_pat
     )  # fmt: skip
     assert f"{count} records sent".encode() in done.stdout, done.stdout + done.stderr
     assert b"ERROR" not in done.stderr
+    assert server.reauthentications() > before
     counted = call_plog("consume", topic, "--data-dir", str(server.data_dir), "--from-beginning", "--format", r"%o\n")
     assert counted.stdout.split() == [str(number).encode() for number in range(count)]
