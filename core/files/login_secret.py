@@ -7,7 +7,7 @@ gets another one: a client that asked before could tell those names then, and no
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 from pathlib import Path
 
 from core.common.filesystem import FileSystem
@@ -29,6 +29,6 @@ def read_or_make_login_secret(directory: Path, filesystem: FileSystem) -> bytes:
     filesystem.unlink(beside)
     filesystem.make_file(beside)
     beside.chmod(_OWNERS)
-    secret = secrets.token_bytes(LOGIN_SECRET_BYTES)
+    secret = os.urandom(LOGIN_SECRET_BYTES)
     filesystem.write_atomic(path, secret)
     return secret

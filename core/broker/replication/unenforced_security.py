@@ -11,7 +11,7 @@ request that plog serves may write them: `find_guards` refuses such settings, `C
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from core.broker.config.broker_config import BrokerConfig
@@ -86,7 +86,7 @@ class UnenforcedSecurity:
             await self.acls.make_folders()
         await self.acls.start()
         if self._has_login:
-            node = await read_or_create(self._session, LOGIN_SECRET, secrets.token_bytes(LOGIN_SECRET_BYTES))
+            node = await read_or_create(self._session, LOGIN_SECRET, os.urandom(LOGIN_SECRET_BYTES))
             self.login_secret = node.data
         self._node_id = node_id  # not before all is known
         self.ensure_open()  # also for findings of `_look` before anybody subscribed
