@@ -64,8 +64,8 @@ class SecuredPlog(Server):
             word for way, port in self._ports.items() for word in ("--listener", f"{names[way]}://localhost:{port}")
         ]
         super().__init__(folder / "data", "--config", str(properties), *listeners)
-        done = call_plog("user", "create", "alice", "--password-stdin", "--data-dir", str(self.data_dir),
-                         stdin=PASSWORD.encode())  # fmt: skip
+        where = ["--password-stdin", "--data-dir", str(self.data_dir)]
+        done = call_plog("user", "create", "alice", "--iterations", "4096", *where, stdin=PASSWORD.encode())
         assert done.returncode == 0, done.stderr
         self._make_ways()
 
