@@ -24,7 +24,8 @@ func (c *copier) newSession() (*kgo.GroupTransactSession, error) {
 	if os.Getenv("PLOG_COPIERS_DEBUG") != "" {
 		level = kgo.LogLevelDebug
 	}
-	return kgo.NewGroupTransactSession(kgo.SeedBrokers(strings.Split(c.address, ",")...), kgo.TransactionalID(c.name),
+	return kgo.NewGroupTransactSession(append(wayIn(),
+		kgo.SeedBrokers(strings.Split(c.address, ",")...), kgo.TransactionalID(c.name),
 		kgo.ConsumerGroup(c.name), kgo.ConsumeTopics(c.in), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionTimeout(20*time.Second),
@@ -34,7 +35,7 @@ func (c *copier) newSession() (*kgo.GroupTransactSession, error) {
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }), kgo.RequestRetries(300),
 		// It goes on asking a broker that is paused: for 30 s if it is a coordinator, and 13 s for each Produce otherwise.
 		kgo.RetryTimeout(10*time.Second), kgo.ProduceRequestTimeout(2*time.Second),
-		kgo.WithLogger(kgo.BasicLogger(os.Stderr, level, nil)))
+		kgo.WithLogger(kgo.BasicLogger(os.Stderr, level, nil)))...)
 }
 
 // copySome does one transaction; every fifth is aborted, and done again. After an error the session is of no use.
