@@ -534,7 +534,12 @@ def _secured(security: str) -> Iterator[_Secured]:
     if protocol == "PLAINTEXT":
         yield _Secured(protocol, None, {})
         return
-    from core.client.net.development_certificates import DevelopmentSecurity, make_development_files
+    try:
+        from core.client.net.development_certificates import DevelopmentSecurity, make_development_files
+    except ImportError as error:
+        raise UsageError(
+            f"security={security!r} needs more packages: {error.name}", hint="pip install 'plog-kafka[security]'"
+        ) from error
 
     with tempfile.TemporaryDirectory(prefix="plog-security-") as folder:
         wanted = DevelopmentSecurity(protocol, mechanism=_MECHANISM)
