@@ -154,7 +154,8 @@ class TlsTransport:
     @property
     def has_plaintext(self) -> bool:
         """Whether `recv_into` returns something though the selector may never say so."""
-        return bool(self._waiting) or self._is_full or self._has_ended or self._failure is not None
+        has_cut = self.is_ready and len(self._waiting) > 0
+        return has_cut or self._is_full or self._has_ended or self._failure is not None
 
     @property
     def held_bytes(self) -> int:

@@ -133,7 +133,7 @@ def attack(peer: TlsPeer, dice: random.Random, requests: list[bytes]) -> int:
                 return sent + len(records)
             peer.sock.sendall(wire)
             sent += len(records)
-            if stage < 2:
+            if stage == 0:
                 select.select([peer.sock], [], [], ANSWER_SECONDS)
     return max(sent, 1)
 
