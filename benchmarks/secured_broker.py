@@ -102,7 +102,7 @@ def fetch(address: str, topic: str, count: int, client: dict[str, str]) -> None:
     consumer.assign([TopicPartition(topic, 0, 0)])
     came = 0
     while came < count:
-        came += len(consumer.consume(10_000, ANSWER_SECONDS))
+        came += len(consumer.consume(min(10_000, count - came), ANSWER_SECONDS))
     consumer.close()
 
 

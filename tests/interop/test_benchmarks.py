@@ -80,6 +80,7 @@ BENCHMARKS = {
         "--tail-readers 5 --tail-records 20 --large-batches 2 --no-full-memory",
         rows="sizes start plan tail",
     ),
+    "secured_broker": Benchmark("--rounds 1 --warm-up 0 --megabytes 1", KAFKA),
     "secured_client": Benchmark("--rounds 1 --warm-up 0 --records 1000", KAFKA),
     "shell": Benchmark("--rounds 1 --lines 1000", (requires_kcat,)),
     "spark": Benchmark("--rounds 1 --warm-up 0 --records 4000", (requires_zookeeper, *KAFKA)),
