@@ -29,9 +29,16 @@ from core.common.errors import MalformedMessageError
 _HEADER_BYTES = 5
 _MOST_BODY_BYTES = 16 * 1024 + 2048  # of TLS 1.2
 _HANDSHAKE = 22
-_CLIENT_HELLO = 1
+_CLIENT_HELLO = b"\1"
 _MOST_HELLO_BYTES = 16 * 1024
 """OpenSSL reserves as much as a hello claims to have, up to 128 KB; usual ones have 2 KB at most."""
+_GROUPS, _SHARES = 10, 51
+_CURVES = {23, 24, 25}
+"""P-256, P-384, P-521: a client that can do with curves has one of them. OpenSSL prefers them."""
+_FINITE_FIELDS = range(256, 512)
+"""Diffie-Hellman without curves (RFC 7919): OpenSSL takes 20 to 150 ms for a key of 4096 to 8192 bits, and a client may
+send any number as its own. Python's ssl can't leave them out.
+"""
 _MOST_HANDSHAKE_BYTES = 256 * 1024
 """A client's chain of certificates has 100 KB at most (OpenSSL's limit)."""
 _LEAST_RECEIVED_BYTES = 32 * 1024
@@ -135,9 +142,12 @@ class TlsTransport:
     def _ensure_usual_hello(self) -> None:
         body = self._waiting[_HEADER_BYTES : _record_end(self._waiting, 0, len(self._waiting))]
         size_bytes = int.from_bytes(body[1:4])
-        if len(body) < 4 or body[0] != _CLIENT_HELLO or size_bytes > _MOST_HELLO_BYTES:
-            expected = f"a ClientHello of at most {_MOST_HELLO_BYTES} bytes"
+        if len(body) < 4 + size_bytes or body[:1] != _CLIENT_HELLO or size_bytes > _MOST_HELLO_BYTES:
+            expected = f"a ClientHello of at most {_MOST_HELLO_BYTES} bytes in its first record"
             raise TlsError(f"TLS that begins with {body[:4].hex()}, expected {expected}")
+        groups, shares = _groups_of(body[4 : 4 + size_bytes])
+        if not (shares if groups & _CURVES else groups | shares).isdisjoint(_FINITE_FIELDS):
+            raise TlsError("it wants Diffie-Hellman without curves, which is too dear")
 
     @property
     def certificate(self) -> bytes | None:
@@ -363,6 +373,32 @@ def _record_end(data: bytes | memoryview, start: int, end: int) -> int | None:
     if size > _MOST_BODY_BYTES:
         return end
     return body + size if body + size <= end else None
+
+
+def _groups_of(hello: bytes) -> tuple[set[int], set[int]]:
+    """Returns the groups for the exchange of keys that a ClientHello names, and those of which it has keys, as far as
+    OpenSSL would read it.
+
+        version (2), random (32), session (1 + n), suites (2 + n), compression (1 + n), extensions (2 + n), each of
+        them: type (2), size (2), data. Of groups: size (2), group (2) ..; of keys: size (2), [group (2), size (2), key]
+    """
+    at = 34
+    for width in (1, 2, 1):
+        at += width + int.from_bytes(hello[at : at + width])
+    at += 2
+    groups, shares = set[int](), set[int]()
+    while at < len(hello):
+        kind, size = int.from_bytes(hello[at : at + 2]), int.from_bytes(hello[at + 2 : at + 4])
+        data = hello[at + 4 : at + 4 + size]
+        at += 4 + size
+        if kind == _GROUPS:
+            groups.update(int.from_bytes(data[one : one + 2]) for one in range(2, len(data), 2))
+        elif kind == _SHARES:
+            one = 2
+            while one < len(data):
+                shares.add(int.from_bytes(data[one : one + 2]))
+                one += 4 + int.from_bytes(data[one + 2 : one + 4])
+    return groups, shares
 
 
 def find_speech(start: bytes) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from ssl import TLSVersion as V
@@ -266,10 +266,19 @@ def claimed(size_bytes: int) -> bytes:
         (b"\0", "a request without TLS at a port that speaks TLS"),
         (b"\x80\x2e\x01\x03\x01", "bytes that are no TLS (802e010301) at a port that speaks TLS"),
         (b"\x17\x03\x03\0\1x", "bytes that are no TLS (170303000178) at a port that speaks TLS"),
-        (claimed(100_000), "TLS that begins with 010186a0, expected a ClientHello of at most 16384 bytes"),
-        (b"\x16\x03\x01\0\1\1", "TLS that begins with 01, expected a ClientHello of at most 16384 bytes"),
-        (b"\x16\x03\x01\0\0", "TLS that begins with , expected a ClientHello of at most 16384 bytes"),
-        (b"\x16\x03\x01\xff\xff\1\0\0\5", "no TLS connection: packet length too long"),
+        (
+            claimed(100_000),
+            "TLS that begins with 010186a0, expected a ClientHello of at most 16384 bytes in its first record",
+        ),
+        (
+            b"\x16\x03\x01\0\1\1",
+            "TLS that begins with 01, expected a ClientHello of at most 16384 bytes in its first record",
+        ),
+        (
+            b"\x16\x03\x01\0\0",
+            "TLS that begins with , expected a ClientHello of at most 16384 bytes in its first record",
+        ),
+        (b"\x16\x03\x01\xff\xff\1\0\0\0", "no TLS connection: packet length too long"),
     ],
 )
 def test_other_things_than_tls_are_named(pair: Pair, start: bytes, message: str) -> None:
@@ -281,6 +290,74 @@ def test_other_things_than_tls_are_named(pair: Pair, start: bytes, message: str)
     pair.send(start)
     with pytest.raises(TlsError, match=f"^{re.escape(message)}$"):
         begin()
+
+
+def hello(groups: Sequence[int], shares: Sequence[int]) -> bytes:
+    """A ClientHello of TLS 1.3 by hand (RFC 8446, 4.1.2), whose keys are any bytes."""
+
+    def sized(data: bytes, width: int = 2) -> bytes:
+        return len(data).to_bytes(width) + data
+
+    extensions = {
+        10: sized(b"".join(group.to_bytes(2) for group in groups)),
+        13: sized(b"\x04\x03\x08\x04"),
+        43: sized(b"\x03\x04", 1),
+        51: sized(b"".join(group.to_bytes(2) + sized(b"\x55" * SIZES[group]) for group in shares)),
+    }
+    body = b"\x03\x03" + bytes(32) + sized(bytes(32), 1) + sized(b"\x13\x01") + sized(b"\0", 1)
+    body += sized(b"".join(kind.to_bytes(2) + sized(data) for kind, data in extensions.items()))
+    return b"\x16\x03\x01" + sized(b"\1" + sized(body, 3))
+
+
+P_256, X25519, FFDHE_2048, FFDHE_8192, BRAINPOOL, GREASE = 23, 29, 256, 260, 26, 0x2A2A
+SIZES = {X25519: 32, FFDHE_2048: 256, FFDHE_8192: 1024, GREASE: 1}
+
+
+@pytest.mark.parametrize(
+    ("groups", "shares", "is_refused"),
+    [
+        ([FFDHE_8192], [FFDHE_8192], True),
+        ([FFDHE_8192], [], True),
+        ([GREASE, BRAINPOOL, FFDHE_8192], [GREASE], True),  # none of the curves that OpenSSL would ask for
+        ([X25519, P_256, FFDHE_2048], [FFDHE_2048, X25519], True),
+        ([FFDHE_8192, GREASE, P_256], [], False),  # OpenSSL asks for a key of P-256, and takes no other
+        ([X25519, P_256, FFDHE_2048, FFDHE_8192], [X25519], False),  # Java's, and OpenSSL's
+        ([X25519], [X25519], False),
+    ],
+)
+def test_keys_without_curves_are_refused(
+    pair: Pair, groups: Sequence[int], shares: Sequence[int], *, is_refused: bool
+) -> None:
+    """D(HE)at, CVE-2002-20001: 1.2 KB of anybody, and the broker calculates for 150 ms."""
+    pair.send(hello(groups, shares))
+    with pytest.raises(BlockingIOError):
+        pair.transport.recv_into(BUFFER)
+    with pytest.raises(TlsError, match="without curves") if is_refused else contextlib.nullcontext():
+        pair.transport.shake_hands()
+    if not is_refused:
+        answer = pair.peer.sock.recv(1 << 16)
+        assert answer[5] == 2, "a ServerHello"
+        assert shares or answer.endswith(b"\0\x33\0\2\0\x17" + b"\x14\x03\x03\0\1\1")
+
+
+def test_a_hello_is_in_one_record(pair: Pair) -> None:
+    """So that nothing in it goes unseen."""
+    whole = hello([FFDHE_8192], [FFDHE_8192])[5:]
+    parts = whole[:100], whole[100:]
+    pair.send(b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in parts))
+    with pytest.raises(BlockingIOError):
+        pair.transport.recv_into(BUFFER)
+    with pytest.raises(TlsError, match="in its first record"):
+        pair.transport.shake_hands()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_bytes_of_a_hello_are_read(seed: int) -> None:
+    dice = Random(seed)
+    data = bytearray(hello([X25519, FFDHE_8192], [X25519])[9:])
+    for _ in range(dice.randrange(1, 9)):
+        data[dice.randrange(len(data))] = dice.randrange(256)
+    tls_transport._groups_of(bytes(data[: dice.randrange(len(data) + 1)]))
 
 
 @pytest.mark.parametrize(
