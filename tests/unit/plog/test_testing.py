@@ -21,6 +21,7 @@ from plog.testing import (
     running_broker,
     running_server,
 )
+from tests.support.waiting import FLUSH_SECONDS
 
 
 def work(broker: RunningBroker) -> None:
@@ -129,7 +130,7 @@ def test_a_client_logs_in_by_the_settings_and_the_test_itself_needs_none(securit
         broker.create_topic("orders")
         producer = Producer(broker.librdkafka_settings)
         producer.produce("orders", b"one")
-        assert producer.flush(30) == 0
+        assert producer.flush(FLUSH_SECONDS) == 0
         broker.expect("orders", [b"one"])
         config = broker.write_client_properties(tmp_path / "client.properties")
         assert config.stat().st_mode & 0o777 == 0o600
