@@ -49,20 +49,12 @@ class FairScheduler:
         self.wait(go_on)
 
     def queue(self, take_turn: Callable[[], None]) -> None:
-        """As `wait`, for what may come a thousand at once, such as handshakes of TLS: one of them at a time stands in
-        line, so that they delay others by one turn.
+        """Calls `take_turn` once, for what may come a thousand at once, such as handshakes of TLS: one of them in each
+        round, so they delay others by one turn, and wait for none of those in line: a client that is not known has
+        little time.
         """
         self._queue.append(take_turn)
-        if len(self._queue) == 1:
-            self.wait(self._take_queued)
-
-    def _take_queued(self) -> None:
-        try:
-            self._queue[0]()
-        finally:
-            self._queue.popleft()
-            if self._queue:
-                self.wait(self._take_queued)
+        self._move()
 
     def work(self, take_turn: Callable[[], bool]) -> None:
         """As `take`, for work that holds memory: it starts when one of `MOST_AT_WORK` places is free."""
@@ -99,14 +91,16 @@ class FairScheduler:
         self.take(take_turn)
 
     def _move(self) -> None:
-        if self._line and not self._is_moving:
+        if (self._line or self._queue) and not self._is_moving:
             self._is_moving = True
             self._loop.call_soon(self._go_round)
 
     def _go_round(self) -> None:
-        """Calls those in line now, until the round is over."""
+        """Calls the first that is queued, and those in line now until the round is over."""
         end_s = monotonic() + ROUND_SECONDS
         try:
+            if self._queue:
+                self._queue.popleft()()
             for _ in range(len(self._line)):
                 self._line.popleft()()
                 if monotonic() >= end_s:
