@@ -22,7 +22,7 @@ from cli.stop_signals import leave_terminal
 from cli.terminal import say
 from core.common.command_option import Option
 from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
-from core.common.errors import AccessError, PlogError, UsageError
+from core.common.errors import AccessError, KafkaError, PlogError, UsageError
 from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
 from core.common.properties_file import read_properties
 
@@ -242,13 +242,17 @@ def _broker_config(
     from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP, listener_properties
 
     properties = dict(EPHEMERAL_SETTINGS) if is_ephemeral else {}
-    if config is not None:
-        properties |= _with_references(read_properties(config), str(config))
-    properties |= _with_references(_without_passwords(parse_settings(settings)), "--set")
+    in_file = {} if config is None else _with_references(read_properties(config), str(config))
+    typed = _with_references(_without_passwords(parse_settings(settings)), "--set")
+    properties |= in_file | typed
     if listeners:
         known = properties.get("listener.security.protocol.map", DEFAULT_PROTOCOL_MAP)
         properties |= listener_properties(listeners, known)
-    parsed = replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
+    try:
+        parsed = replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
+    except KafkaError as error:
+        named = [name for name in in_file if f" {name}: " in error.message and name not in typed]
+        raise UsageError(f"{config}: {error.message}" if named else error.message) from None
     _ensure_open_to_everybody(parsed, is_member=zookeeper is not None)
     _say_what_changes_nothing(parsed, zookeeper)
     if not advertise:

@@ -304,13 +304,19 @@ class _Settings:
             ciphers=tuple(re.findall(r"[^\s,:]+", self.take("ssl.cipher.suites") or "")),
         )
 
+    def _path(self, *names: str) -> str | None:
+        path = self.take(*names)
+        if path is not None and "\0" in path:
+            raise UsageError(f"{names[0]} is no path: it has a null byte")
+        return path
+
     def _store_type(self, name: str) -> StoreType | None:
         value = self.choice(name, tuple(StoreType))
         return None if value is None else StoreType(value)
 
     def _trust(self) -> TrustStore | None:
         store = TrustStore(
-            location=self.take("ssl.truststore.location", "ssl.ca.location"),
+            location=self._path("ssl.truststore.location", "ssl.ca.location"),
             type=self._store_type("ssl.truststore.type"),
             password=self.secret("ssl.truststore.password"),
             certificates=self.take("ssl.truststore.certificates", "ssl.ca.pem"),
@@ -325,12 +331,12 @@ class _Settings:
 
     def _key_store(self) -> KeyStore | None:
         store = KeyStore(
-            location=self.take("ssl.keystore.location"),
+            location=self._path("ssl.keystore.location"),
             type=self._store_type("ssl.keystore.type"),
             password=self.secret("ssl.keystore.password"),
             key_password=self.secret("ssl.key.password"),
-            certificate_location=self.take("ssl.certificate.location"),
-            key_location=self.take("ssl.key.location"),
+            certificate_location=self._path("ssl.certificate.location"),
+            key_location=self._path("ssl.key.location"),
             certificate_chain=self.take("ssl.keystore.certificate.chain", "ssl.certificate.pem"),
             key=self.secret("ssl.keystore.key", "ssl.key.pem"),
         )

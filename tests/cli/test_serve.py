@@ -127,6 +127,7 @@ def told(address: str) -> list[str]:
          "--set: ssl.keystore.location: ${vault:..} is of a config provider that plog does not have", "${env:NAME}"),
         (["--listener", "A://:1", "--listener", "B://:2", "--advertise", "h:3"],
          "--advertise h:3 does not say which listener it is for: A, B", "--advertise A://h:3"),
+        (["--set", "num.partitions=x"], "error: Invalid value x for configuration num.partitions: Not a number", ""),
         (["--topic", "orders:6:3"], "3 is no KEY=VALUE; expected NAME[:PARTITIONS]", "default.replication.factor=N"),
         (["--topic", "orders:"], "--topic orders:: nothing is no number of partitions", ""),
         (["--topic", "orders:0"], "0 is no number of partitions", ""),
@@ -148,6 +149,25 @@ def test_what_is_refused(tmp_path: Path, arguments: list[str], message: str, hin
     assert hint in done.stderr.decode()
     assert b"s3cret" not in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+@for_each(
+    "line, message",
+    [
+        ("listener.name.ssl.ssl.client.auth=yes",
+         "FILE: Invalid value yes for configuration listener.name.ssl.ssl.client.auth: String must be one of"),
+        ("listeners=SSL://:1\nssl.keystore.location=\\u0000k", "SSL: ssl.keystore.location is no path"),
+        ("log.dirs=a\\u0000b", "no path has a null byte in it"),
+        ("listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN,", "plog does not speak an empty name"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_in_a_file(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(line)
+    done = call_plog("serve", "--config", str(path))
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("error: ")
+    assert message.replace("FILE", str(path)) in done.stderr.decode()
 
 
 # --- topics and records to begin with

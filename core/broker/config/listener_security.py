@@ -143,7 +143,7 @@ def _tls(config: BrokerConfig, listener_name: str) -> Tls:
 
 def _server_sasl(config: BrokerConfig, name: str) -> ServerSasl:
     own = config.of_listener(name)
-    mechanisms = tuple(own.sasl_enabled_mechanisms)
+    mechanisms = tuple(dict.fromkeys(own.sasl_enabled_mechanisms))
     _ensure_spoken(mechanisms, name, is_given=BrokerConfig.sasl_enabled_mechanisms.is_given(own))
     users = {mechanism: _users(config, name, mechanism) for mechanism in mechanisms}
     if PLAIN in mechanisms and not users[PLAIN]:
@@ -168,7 +168,7 @@ def _ensure_spoken(mechanisms: Iterable[str], name: str, *, is_given: bool) -> N
     unknown = next((one for one in mechanisms if one not in MECHANISMS), None)
     if unknown is not None:
         hint = did_you_mean(unknown, MECHANISMS) or "leave it out: clients may log in by the others"
-        raise UsageError(f"{_ENABLED}: plog does not speak {unknown}, {expected}", hint=hint)
+        raise UsageError(f"{_ENABLED}: plog does not speak {unknown or 'an empty name'}, {expected}", hint=hint)
     if not mechanisms:
         raise UsageError(f"{_ENABLED} is empty, {expected}")
 

@@ -131,6 +131,14 @@ def test_users_of_plain_and_the_broker_s_own_login() -> None:
     assert security.sasl.plain_users == {"b": Secret("s3cret"), "alice": Secret('a"b'), "": Secret("")}
 
 
+def test_a_mechanism_that_is_named_often_is_looked_up_once() -> None:
+    security = found(
+        "listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=" + "SCRAM-SHA-256," * 10**5 + "SCRAM-SHA-512"
+    )
+    assert security["SASL_PLAINTEXT"].sasl is not None
+    assert security["SASL_PLAINTEXT"].sasl.mechanisms == ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
 SASL, TLS = "listeners=SASL_PLAINTEXT://:1\n", "listeners=SSL://:1\n"
 PREFIX = "listener.name.sasl_plaintext."
 LOGIN = f"{SASL}sasl.enabled.mechanisms=PLAIN\n{PREFIX}plain.sasl.jaas.config={PLAIN} required"

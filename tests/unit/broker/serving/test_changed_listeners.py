@@ -92,6 +92,8 @@ REFUSED = [
      "Configs cannot be updated dynamically for existing listeners, restart broker: [sasl.enabled.mechanisms]"),
     ("1", {"listener_name_tls_ssl_client_auth": "bogus"},
      "Invalid value bogus for configuration listener.name.tls.ssl.client.auth: String must be one of: required, req"),
+    ("1", {"listener_name_tls_ssl_keystore_location": "a\0b"},
+     "Invalid dynamic configuration: listener TLS://127.0.0.1:0, SSL: ssl.keystore.location is no path: it has a null"),
     ("1", {"listener_name_login_connections_max_reauth_ms": "x"},
      "Invalid value x for configuration listener.name.login.connections.max.reauth.ms: Not a number of type LONG"),
     ("1", {"listener_name_login_sasl_enabled_mechanisms": "NOPE"},
