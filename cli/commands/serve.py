@@ -368,7 +368,7 @@ def _serve(
                 if not authenticates(dynamic, listener):
                     ensure_open_to_everybody(held, listener.endpoint)
 
-    for listener in listeners if not directory.exists() else ():  # its metadata could say otherwise
+    for listener in () if _has_metadata(directory) else listeners:  # its metadata could say otherwise
         open_door(config, listener)
     with new_runner() as runner, contextlib.ExitStack() as stack:
         runtime = LoopRuntime(runner.get_loop(), directory)
@@ -401,6 +401,14 @@ def _serve(
             node.close(threads=_CLOSING_THREADS)
             if ready_file is not None:
                 ready_file.unlink(missing_ok=True)
+
+
+def _has_metadata(directory: Path) -> bool:
+    """Returns whether a broker was here before; not if that can't be found out."""
+    from core.files.file_names import CLUSTER_METADATA_TOPIC, META_PROPERTIES
+
+    names = (META_PROPERTIES, f"{CLUSTER_METADATA_TOPIC}-0")
+    return any(os.path.exists(directory / name) for name in names)  # noqa: PTH110 - Path's raises errors
 
 
 def _say_what_is_obeyed(node: BrokerServer, config: BrokerConfig, held: str) -> None:

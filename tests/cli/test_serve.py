@@ -111,6 +111,7 @@ def told(address: str) -> list[str]:
         (["--listen", ":1", "--listener", "A://:2"], "use one of them", "--listener PLAINTEXT://:1"),
         (["--listener", "127.0.0.1:1"], "'127.0.0.1:1' is no NAME://HOST:PORT", "INTERNAL://127.0.0.1:9093"),
         (["--listener", "A://:1", "--listener", "a://:2"], "A is there twice", "INTERNAL://"),
+        (["--listener", "A://:1", "--listener", "b://:1"], "needs an address of its own, and B://:1 has that of A", ""),
         (["--listener", "SSL://:1"], "listener SSL://:1, SSL: it has no certificate", "plog cert dev"),
         (["--listen", ":1", "--set", "listeners=SSL://:2"], "listener SSL://:2, SSL: it has no certificate", ""),
         (["--listener", "SSL://:1", "--set", "ssl.keystore.location=/no/k.pem"],
@@ -149,6 +150,13 @@ def test_what_is_refused(tmp_path: Path, arguments: list[str], message: str, hin
     assert hint in done.stderr.decode()
     assert b"s3cret" not in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_a_certificate_that_is_not_there_leaves_an_empty_directory_empty(tmp_path: Path) -> None:
+    arguments = ["--listener", "SSL://:1", "--set", "ssl.keystore.location=/no/k.pem"]
+    done = call_plog("serve", "--data-dir", str(tmp_path), *arguments)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert b"could not read /no/k.pem" in done.stderr
 
 
 @for_each(

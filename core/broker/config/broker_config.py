@@ -20,7 +20,13 @@ from core.broker.config.broker_settings import (
     listener_prefix,
     plain_name,
 )
-from core.broker.serving.listener_endpoints import PLAINTEXT, PROTOCOLS, Listener, parse_client_listeners
+from core.broker.serving.listener_endpoints import (
+    PLAINTEXT,
+    PROTOCOLS,
+    Listener,
+    ensure_addresses_differ,
+    parse_client_listeners,
+)
 from core.common.config_def import ConfigType, Value
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -161,7 +167,9 @@ class BrokerConfig(BrokerSettings):
         """
         self.ensure_listeners_fit()
         if self.served_listeners:
-            return [replace(one, address=str(one.endpoint)) for one in self.served_listeners]
+            listeners = [replace(one, address=str(one.endpoint)) for one in self.served_listeners]
+            ensure_addresses_differ(listeners)
+            return listeners
         return [Listener.plaintext_at(address)]
 
     def protocol_of(self, name: str) -> str:

@@ -112,3 +112,17 @@ def ensure_names_differ(listeners: Sequence[Listener]) -> None:
             f"each listener needs a name of its own, and {twice} is there twice: {','.join(map(str, listeners))}",
             hint="for example INTERNAL://127.0.0.1:9092,EXTERNAL://127.0.0.1:9093",
         )
+
+
+def ensure_addresses_differ(listeners: Sequence[Listener]) -> None:
+    """Raises UsageError if two of them have the same port of the same host, or of one host and of all."""
+    for number, one in enumerate(listeners):
+        for other in listeners[:number]:
+            at, others = one.endpoint, other.endpoint
+            is_of_all = at.is_wildcard or others.is_wildcard
+            is_same_host = at.host == others.host or (is_of_all and (":" in at.host) == (":" in others.host))
+            if at.port and at.port == others.port and is_same_host:
+                raise UsageError(
+                    f"each listener needs an address of its own, and {one} has that of {other}",
+                    hint="give each a port of its own",
+                )

@@ -234,6 +234,20 @@ def test_listeners_that_can_not_be(settings: dict[str, str], message: str) -> No
         parse(**settings).ensure_listeners_fit()
 
 
+@for_each("one, other", [("h:1", "h:1"), (":1", "127.0.0.1:1"), ("h:1", "0.0.0.0:1"), ("[::1]:1", "[::]:1")])
+def test_listeners_with_one_address(one: str, other: str) -> None:
+    config = parse(listeners=f"INSIDE://{one},OUTSIDE://{other}")
+    config.ensure_listeners_fit()  # --listen may give another address
+    with pytest.raises(UsageError, match="each listener needs an address of its own, and OUTSIDE://"):
+        config.listeners_or(Endpoint("127.0.0.1", 9))
+
+
+@for_each("one, other", [("h:1", "h:2"), ("h:0", "h:0"), ("127.0.0.1:1", "[::1]:1"), ("0.0.0.0:1", "[::1]:1")])
+def test_listeners_with_an_address_each(one: str, other: str) -> None:
+    listeners = parse(listeners=f"INSIDE://{one},OUTSIDE://{other}").listeners_or(Endpoint("127.0.0.1", 9))
+    assert [each.address for each in listeners] == [one, other]
+
+
 def test_listeners_of_the_command_line_are_plaintext_unless_their_names_are_known() -> None:
     texts = ["inside://127.0.0.1:1", "OTHER://:2"]
     assert listener_properties(texts, "INSIDE:SSL") == {
