@@ -10,7 +10,7 @@ from core.common.printable import printable
 from core.security.certificate_fields import parse_certificate
 from core.security.principal import ANONYMOUS, USER_TYPE, Principal
 from core.security.principal_mapping import DEFAULT, PrincipalMapping
-from core.security.server_security import ListenerSecurity
+from core.security.server_security import ClientAuth, ListenerSecurity
 
 _MOST_SHOWN = 256
 
@@ -33,6 +33,14 @@ class Door:
         """Asks this of clients that connect from now on. Raises UsageError, as the constructor does."""
         self._mapping = _mapping_of(security)
         self.security = security
+
+    def ensure_shown(self, certificate: bytes | None) -> None:
+        """Raises AuthenticationError for a client without a certificate if it must show one: its handshake may be of a
+        context from before `use`.
+        """
+        tls = self.security.tls
+        if certificate is None and tls is not None and tls.client_auth is ClientAuth.REQUIRED:
+            raise AuthenticationError("it shows no certificate", where=self.listener)
 
     def ensure_current(self, certificate: bytes | None, now: datetime) -> None:
         """Raises AuthenticationError if the certificate of a session that goes on has expired since it was verified."""

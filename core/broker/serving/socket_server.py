@@ -286,6 +286,7 @@ class SocketServer:
     def _find_certified(self, door: Door, tls: TlsTransport) -> Principal:
         """Returns whom the client's certificate names, if that counts at the listener. Raises AuthenticationError."""
         certificate = tls.certificate
+        door.ensure_shown(certificate)
         if tls.is_resumed:
             door.ensure_current(
                 certificate, datetime.fromtimestamp(self._node.services.runtime.clock.now_ms() / 1000, UTC)

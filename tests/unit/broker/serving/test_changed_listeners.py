@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from core.broker.serving.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
+from core.protocol.frame import encode_request
 from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -142,6 +145,19 @@ async def test_new_clients_must_do_what_was_set(tmp_path: Path, caplog: pytest.L
         assert alter(broker, "1", listener_name_nobody_ssl_keystore_location="/x") == (0, ""), "as in Kafka"
         assert "listener.name.nobody.ssl.keystore.location changes nothing: no listener is called nobody" in caplog.text
     assert "s3cret" not in caplog.text
+
+
+async def test_a_client_without_the_certificate_that_it_must_show_is_not_served_from_then_on(tmp_path: Path) -> None:
+    """Not even with the TLS context of before, which is replaced within a second or two."""
+    async with serving(tmp_path) as (broker, server):
+        assert alter(broker, "1", listener_name_tls_ssl_client_auth="required") == (0, "")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.endpoint.port, ssl=context)
+        writer.write(encode_request(METADATA, 12, 1, "test", MetadataRequest(topics=[])))
+        with contextlib.suppress(OSError):  # a reset, or an alert of the new context
+            assert await reader.read() == b""
+        writer.close()
 
 
 async def test_what_another_kafka_wrote_is_obeyed_as_far_as_it_can_be(

@@ -13,7 +13,7 @@ from core.broker.serving.door import Door
 from core.common.errors import AuthenticationError, UsageError
 from core.security.client_security import Tls
 from core.security.principal import ANONYMOUS, Principal
-from core.security.server_security import ListenerSecurity, ServerTls
+from core.security.server_security import ClientAuth, ListenerSecurity, ServerTls
 from tests.support.certificates import make_ca, sign
 from tests.support.principals import CN, UTF8, der, make_name
 
@@ -53,6 +53,15 @@ def test_the_certificate_of_a_session_that_goes_on_must_not_have_expired() -> No
     _door().ensure_current(certificate, now + timedelta(days=29))
     with pytest.raises(AuthenticationError, match="the certificate of CN=Alice,OU=eng,O=plog has expired"):
         _door().ensure_current(certificate, now + timedelta(days=31))
+
+
+def test_a_client_shows_a_certificate_as_soon_as_it_must() -> None:
+    door = _door()
+    door.ensure_shown(None)
+    door.use(ListenerSecurity(ServerTls(Tls(), ClientAuth.REQUIRED)))
+    door.ensure_shown(_certificate("Alice"))
+    with pytest.raises(AuthenticationError, match="it shows no certificate"):
+        door.ensure_shown(None)
 
 
 def test_names_need_no_further_package() -> None:
