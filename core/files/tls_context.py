@@ -60,11 +60,6 @@ class ServerContext(NamedTuple):
     chain: tuple[CertificateFields, ...]
 
 
-def make_server_context(server: ServerTls) -> ssl.SSLContext:
-    """Raises what `load_server_context` raises."""
-    return load_server_context(server).context
-
-
 def load_server_context(server: ServerTls) -> ServerContext:
     """Loads a listener's stores. Raises UsageError, which names the setting and the file, and shows no secret.
 
@@ -119,12 +114,29 @@ def _fields(certificate: bytes) -> CertificateFields:
         raise UsageError(f"a certificate does not decode: {error}") from None
 
 
-def files_of(tls: Tls) -> list[str]:
-    """Returns the files and folders of which a context is made."""
+def find_files(tls: Tls) -> dict[str, os.stat_result | None]:
+    """Returns the files and folders of which a context is made, and what the system says of each, after links; None for
+    one that is not there.
+    """
     trust, keys = tls.trust, tls.key_store
-    found = [trust.location] if trust else []
-    found += [keys.location, keys.certificate_location, keys.key_location] if keys else []
-    return [name for name in found if name]
+    names = [trust.location] if trust else []
+    names += [keys.location, keys.certificate_location, keys.key_location] if keys else []
+    return {name: _stat(name) for name in names if name}
+
+
+def file_states(tls: Tls) -> tuple[object, ...]:
+    """Returns what changes when one of the files is replaced, or written in place."""
+    return tuple(
+        found and (found.st_mode, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        for found in find_files(tls).values()
+    )
+
+
+def _stat(name: str) -> os.stat_result | None:
+    try:
+        return Path(name).stat()
+    except OSError:
+        return None
 
 
 _SUITES_OF_13 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")

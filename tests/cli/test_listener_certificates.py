@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Producer
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.listener_security import find_listener_security
-from core.files.tls_context import files_of
+from core.files.tls_context import find_files
 from core.security.principal_mapping import PrincipalMapping
 from core.security.server_security import ClientAuth
 from tests.support.certificates import Certificate, make_ca, sign
@@ -94,12 +94,12 @@ def test_the_settings_of_the_page() -> None:
     assert outside.tls is not None
     assert outside.tls.client_auth is ClientAuth.REQUIRED
     assert PrincipalMapping(outside.tls.principal_mapping_rules).find_name("CN=Alice,OU=eng,O=plog") == "alice"
-    assert files_of(outside.tls.tls) == ["/etc/plog/clients-ca.pem", "/etc/plog/server.pem"]
+    assert list(find_files(outside.tls.tls)) == ["/etc/plog/clients-ca.pem", "/etc/plog/server.pem"]
     del given["listener.name.outside.ssl.keystore.type"], given["listener.name.outside.ssl.keystore.location"]
     config = BrokerConfig.parse(given | {f"ssl.{name}.location": path for name, path in files.items()})
     outside = find_listener_security(config, config.served_listeners[1])
     assert outside.tls is not None
-    assert files_of(outside.tls.tls) == ["/etc/plog/clients-ca.pem", *files.values()]
+    assert list(find_files(outside.tls.tls)) == ["/etc/plog/clients-ca.pem", *files.values()]
 
 
 # --- while it runs

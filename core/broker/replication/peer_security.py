@@ -17,7 +17,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from core.broker.config.broker_config import BrokerConfig
@@ -29,7 +29,7 @@ from core.client.net.authenticator import Authenticator
 from core.client.net.tls_socket import TlsPeer, alert_failure, handshake_failure
 from core.common.endpoint import Endpoint
 from core.common.errors import PlogError, UsageError
-from core.files.tls_context import make_context, read_certificates
+from core.files.tls_context import file_states, make_context, read_certificates
 from core.security.client_security import PasswordLogin, Tls
 from core.security.principal import ANONYMOUS, USER_TYPE, Principal
 from core.security.server_security import ClientAuth
@@ -94,7 +94,7 @@ class PeerSecurity:
     def _read_files(self, tls: Tls | None) -> None:
         if tls is None:
             self._context = None
-        elif (files := (tls, *_stamps(tls))) != self._files:
+        elif (files := (tls, *file_states(tls))) != self._files:
             self._context = make_context(tls)
             self._files = files
 
@@ -178,17 +178,3 @@ class ClientTransport(TlsTransport):
 def said(error: PlogError) -> str:
     """Returns message and hint in a line, for a log."""
     return f"{error.message}; {error.hint}" if error.hint else error.message
-
-
-def _stamps(tls: Tls) -> Iterator[object]:
-    """Yields for each file of certificates and keys what changes when it is replaced."""
-    trust, own = tls.trust, tls.key_store
-    for name in (
-        trust and trust.location,
-        *(() if own is None else (own.location, own.certificate_location, own.key_location)),
-    ):
-        try:
-            found = Path(name).stat() if name else None
-        except OSError:
-            found = None
-        yield found and (found.st_mtime_ns, found.st_size, found.st_ino)

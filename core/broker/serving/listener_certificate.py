@@ -9,7 +9,6 @@ replaced one after the other. `..data`, the link by which Kubernetes replaces al
 from __future__ import annotations
 
 import logging
-import os
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -22,7 +21,7 @@ from core.broker.serving.door import Door
 from core.broker.serving.listener_endpoints import Listener
 from core.common.errors import UsageError
 from core.common.printable import printable
-from core.files.tls_context import ServerContext, files_of, load_server_context
+from core.files.tls_context import ServerContext, file_states, find_files, load_server_context
 from core.security.certificate_fields import CertificateFields
 from core.security.server_security import ServerTls
 
@@ -32,14 +31,12 @@ _WARN_AHEAD = timedelta(days=30)
 """Or a third of its life, if that is shorter: who has certificates of a week renews them in time."""
 _WARN_AGAIN = timedelta(days=1)
 
-_FileState = tuple[int, ...] | None
-
 
 class _Source(NamedTuple):
     """What a context is made of: settings, and files as they are on the disk."""
 
     tls: ServerTls
-    files: tuple[_FileState, ...]
+    files: tuple[object, ...]
 
 
 class _Loaded(NamedTuple):
@@ -196,32 +193,20 @@ def _text(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
-def _source(tls: ServerTls) -> _Source:
-    return _Source(tls, tuple(map(_state, files_of(tls.tls))))
-
-
-def _state(name: str) -> _FileState:
-    try:
-        found = os.stat(name)  # noqa: PTH116 - a link is followed
-    except OSError:
-        return None
-    return found.st_mode, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
 def _load(tls: ServerTls) -> _Loaded:
     """Files that change meanwhile are looked at again. Raises UsageError for stores that can't be used, and for a pipe:
     it could be read once, and a client that may change settings could have the broker wait for it.
     """
-    source = _source(tls)
-    for name, state in zip(files_of(tls.tls), source.files, strict=True):
-        if state is not None and not (stat.S_ISREG(state[0]) or stat.S_ISDIR(state[0])):
+    source = _Source(tls, file_states(tls.tls))
+    for name, found in find_files(tls.tls).items():
+        if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise UsageError(f"{name} is no file that can be read again")
     return _Loaded(source, load_server_context(tls))
 
 
 def _look(wanted: ServerTls, known: tuple[_Source | None, ...]) -> list[tuple[_Source, ServerContext | UsageError]]:
     """Returns what is there now, or why it can't be used; nothing if it is known."""
-    source = _source(wanted)
+    source = _Source(wanted, file_states(wanted.tls))
     if source in known:
         return []
     try:

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from core.common.errors import UsageError
-from core.files.tls_context import files_of, load_server_context, make_server_context
+from core.files.tls_context import find_files, load_server_context
 from core.security.client_security import KeyStore, Tls, TrustStore
 from core.security.client_settings import parse_tls
 from core.security.secret import Secret
@@ -45,6 +45,10 @@ def server(settings: dict[str, str], client_auth: ClientAuth = ClientAuth.NONE) 
 def of_pem(**settings: str) -> ServerTls:
     given = {"ssl.keystore.certificate.chain": SERVER.pem + CA.pem, "ssl.keystore.key": SERVER.key_pem()}
     return server(given | {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def make_server_context(server: ServerTls) -> ssl.SSLContext:
+    return load_server_context(server).context
 
 
 def client(trusted: str = CA.pem, own: Certificate | None = None, folder: Path | None = None) -> ssl.SSLContext:
@@ -95,7 +99,7 @@ def test_each_form_of_store(folder: Path, form: str) -> None:
     ends = shaken(client(), loaded.context)
     assert ends[0].getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert(SERVER.pem)
     assert [one.subject for one in loaded.chain] == ["CN=server", "CN=plog test CA"]
-    assert files_of(parse_tls(named)) == [value for name, value in named.items() if name.endswith("location")]
+    assert list(find_files(parse_tls(named))) == [text for name, text in named.items() if name.endswith("location")]
 
 
 def test_a_java_key_store() -> None:
