@@ -37,11 +37,12 @@ KAFKAS_SALT = re.compile(rb"[0-9a-z]{20,26}")
 """A salt of Kafka's tools: so many random bits, as a number in base 36 (ScramFormatter.secureRandomString)."""
 
 _NO_BINDING = "n,"
-_MOST_BYTES = 4096
-_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
-_VALUE = r"[^,\0]"
-_SERVER_FIRST = re.compile(rf"(m={_VALUE}*,)?r=({_NONCE}),s=([A-Za-z0-9+/]+=*),i=([0-9]{{1,10}})(?:,.*)?", re.DOTALL)
-_SERVER_FINAL = re.compile(rf"(?:e=({_VALUE}+)|v=([A-Za-z0-9+/]+=*))(?:,.*)?", re.DOTALL)
+MOST_MESSAGE_BYTES = 4096
+NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+"""A pattern, as is `VALUE`, for one character of a value (RFC 5802, 7)."""
+VALUE = r"[^,\0]"
+_SERVER_FIRST = re.compile(rf"(m={VALUE}*,)?r=({NONCE}),s=([A-Za-z0-9+/]+=*),i=([0-9]{{1,10}})(?:,.*)?", re.DOTALL)
+_SERVER_FINAL = re.compile(rf"(?:e=({VALUE}+)|v=([A-Za-z0-9+/]+=*))(?:,.*)?", re.DOTALL)
 _TOKEN_EXTENSION = "tokenauth"  # noqa: S105 - a name
 
 
@@ -119,20 +120,20 @@ class ScramClient:
             raise self._wrong("it is no server-first-message")
         if found[1]:
             raise self._wrong("it asks for an extension that is not known")
-        nonce, salt, iterations = found[2], _decoded(found[3]), int(found[4])
+        nonce, salt, iterations = found[2], decoded(found[3]), int(found[4])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise self._wrong("its nonce does not go on from ours")
         if salt is None:
             raise self._wrong("its salt is no base64")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise self._wrong(f"{iterations} iterations, expected {LEAST_ITERATIONS} to {MOST_ITERATIONS}")
-        without_proof = f"c={_encoded(f'{_NO_BINDING},'.encode())},r={nonce}"
+        without_proof = f"c={encoded(f'{_NO_BINDING},'.encode())},r={nonce}"
         message = ",".join((self._first_bare, server_first, without_proof)).encode()
         salted = self._mechanism.salted_password(self._password, salt, iterations)
         client_key = self._mechanism.hmac(salted, b"Client Key")
         proof = _xor(client_key, self._mechanism.hmac(self._mechanism.hash(client_key), message))
-        self._signature = self._mechanism.hmac(self._mechanism.hmac(salted, b"Server Key"), message)
-        return f"{without_proof},p={_encoded(proof)}".encode()
+        self._signature = self._mechanism.hmac(self._mechanism.server_key(salted), message)
+        return f"{without_proof},p={encoded(proof)}".encode()
 
     def _check(self, server_final: str) -> None:
         assert self._signature is not None
@@ -141,7 +142,7 @@ class ScramClient:
             raise self._wrong("it is no server-final-message")
         if found[1]:
             raise AuthenticationError(f"the server refuses the proof: {found[1]!r}")
-        signature = _decoded(found[2])
+        signature = decoded(found[2])
         if signature is None or not hmac.compare_digest(signature, self._signature):
             raise AuthenticationError(
                 "the server does not know the password: its signature is wrong",
@@ -149,8 +150,8 @@ class ScramClient:
             )
 
     def _text(self, challenge: bytes) -> str:
-        if len(challenge) > _MOST_BYTES:
-            raise self._wrong(f"{len(challenge)} bytes, expected at most {_MOST_BYTES}")
+        if len(challenge) > MOST_MESSAGE_BYTES:
+            raise self._wrong(f"{len(challenge)} bytes, expected at most {MOST_MESSAGE_BYTES}")
         try:
             return challenge.decode()
         except UnicodeDecodeError:
@@ -160,11 +161,12 @@ class ScramClient:
         return wrong_message(self._mechanism.name, what)
 
 
-def _encoded(data: bytes) -> str:
+def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _decoded(text: str) -> bytes | None:
+def decoded(text: str) -> bytes | None:
+    """Returns None for text that is no base64."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:

@@ -10,8 +10,6 @@ hashes and the same comparisons, none of which ends early.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -24,8 +22,13 @@ from core.security.sasl.scram import (
     KAFKAS_SALT,
     KAFKAS_SALT_BITS,
     LEAST_ITERATIONS,
+    MOST_MESSAGE_BYTES,
+    NONCE,
+    VALUE,
     ScramCredential,
     ScramMechanism,
+    decoded,
+    encoded,
     make_nonce,
 )
 from core.security.secret import Secret
@@ -103,12 +106,9 @@ class PlainServer:
 
 # --- SCRAM
 
-_MOST_BYTES = 4096
-_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
-_VALUE = r"[^,\0]"
-_EXTENSIONS = rf"((?:,[A-Za-z]+={_VALUE}*)*)"
-_CLIENT_FIRST = re.compile(rf"(n,(?:a=({_VALUE}+))?,)(n=({_VALUE}+),r=({_NONCE}){_EXTENSIONS})")
-_CLIENT_FINAL = re.compile(rf"(c=([A-Za-z0-9+/]+=*),r=({_NONCE})(?:,[A-Za-z]+={_VALUE}*)*),p=([A-Za-z0-9+/]+=*)")
+_EXTENSIONS = rf"((?:,[A-Za-z]+={VALUE}*)*)"
+_CLIENT_FIRST = re.compile(rf"(n,(?:a=({VALUE}+))?,)(n=({VALUE}+),r=({NONCE}){_EXTENSIONS})")
+_CLIENT_FINAL = re.compile(rf"(c=([A-Za-z0-9+/]+=*),r=({NONCE})(?:,[A-Za-z]+={VALUE}*)*),p=([A-Za-z0-9+/]+=*)")
 
 FindCredential = Callable[[str, bool], ScramCredential | None]
 """(name, whether it is that of a delegation token) -> what is kept of the user, or None."""
@@ -144,7 +144,7 @@ class ScramServer:
         self._begun: _Begun | None = None
 
     def step(self, token: bytes) -> Continue | Done | Failed:
-        if len(token) > _MOST_BYTES:
+        if len(token) > MOST_MESSAGE_BYTES:
             return self._failed
         try:
             text = token.decode()
@@ -164,7 +164,7 @@ class ScramServer:
         credential = kept or made_up
         nonce = found[5] + self._nonce
         nonces = nonce, found[5] + nonce
-        server_first = f"r={nonce},s={_encoded(credential.salt)},i={credential.iterations}"
+        server_first = f"r={nonce},s={encoded(credential.salt)},i={credential.iterations}"
         self._begun = _Begun(
             name, credential, nonces, found[1].encode(), f"{found[3]},{server_first}", is_known=kept is not None
         )
@@ -183,9 +183,9 @@ class ScramServer:
 
     def _end(self, client_final: str, begun: _Begun) -> Done | Failed:
         found = _CLIENT_FINAL.fullmatch(client_final)
-        if found is None or found[3] not in begun.nonces or _decoded(found[2]) != begun.binding:
+        if found is None or found[3] not in begun.nonces or decoded(found[2]) != begun.binding:
             return self._failed
-        proof = _decoded(found[4]) or b""
+        proof = decoded(found[4]) or b""
         message = f"{begun.messages},{found[1]}".encode()
         signature = self._mechanism.hmac(begun.credential.stored_key, message)
         if len(proof) != len(signature):
@@ -195,7 +195,7 @@ class ScramServer:
         server_signature = self._mechanism.hmac(begun.credential.server_key, message)
         if not (is_right and begun.is_known):
             return self._failed
-        return Done(begun.name, f"v={_encoded(server_signature)}".encode())
+        return Done(begun.name, f"v={encoded(server_signature)}".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +227,3 @@ def _unescape(text: str) -> str | None:
     if re.search("=(?!2C|3D)", text):
         return None
     return text.replace("=2C", ",").replace("=3D", "=")
-
-
-def _encoded(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return None
