@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from core.security.certificate_fields import parse_certificate
+
 _PKCS8 = serialization.PrivateFormat.PKCS8
 _USES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 """Brokers are each other's clients, and use the same certificate as clients and servers."""
@@ -156,7 +158,7 @@ _HOST_NAME = re.compile(rf"(\*\.)?({_LABEL}\.)*(?![0-9]+$){_LABEL}")
 
 @dataclass(frozen=True, slots=True)
 class CertificateDescription:
-    """The contents of a certificate. Names are in the form of RFC 2253, which Kafka uses for its principals."""
+    """The contents of a certificate. Names are as a broker has them in principals (certificate_fields.py)."""
 
     subject: str
     issuer: str
@@ -180,12 +182,13 @@ def describe_certificate(der: bytes) -> CertificateDescription:
     """Describes a certificate. Raises CertificateError for other bytes."""
     try:
         certificate = x509.load_der_x509_certificate(der)
+        fields = parse_certificate(der)
         return CertificateDescription(
-            subject=certificate.subject.rfc4514_string(),
-            issuer=certificate.issuer.rfc4514_string(),
+            subject=fields.subject,
+            issuer=fields.issuer,
             names=_names(certificate),
-            start=certificate.not_valid_before_utc,
-            end=certificate.not_valid_after_utc,
+            start=fields.start,
+            end=fields.end,
             is_ca=_is_ca(certificate),
             key=_key_text(certificate),
             signature=_signature_text(certificate),

@@ -9,6 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from core.security.certificates import Certificate, CertificateError, Validity, describe_certificate, make_ca, sign
 from tests.support.golden import GOLDEN
@@ -36,6 +41,16 @@ def test_what_a_certificate_of_keytool_says() -> None:
     assert found.serial.upper() == "C66A467511258457"
     assert found.sha256 == "85d703209a2e2e7c3325e4d29a2e0758a82ff240f90cedd68ba6de00b98fc922"
     assert found.key == "EC secp256r1"
+
+
+def test_a_subject_is_as_a_broker_has_it(ca: Certificate) -> None:
+    """Java writes a part for which RFC 2253 has no keyword in hex, and so do Kafka's principals (principals.json)."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "c"), x509.NameAttribute(NameOID.EMAIL_ADDRESS, "a@b")])
+    key, validity = ec.generate_private_key(ec.SECP256R1()), Validity.of_days(NOW, 0, 1)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(validity.start).not_valid_after(validity.end)
+    found = describe_certificate(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER))
+    assert (found.subject, found.issuer) == ("1.2.840.113549.1.9.1=#1603614062,CN=c",) * 2
 
 
 def test_what_is_signed_has_its_names_and_days(ca: Certificate) -> None:
