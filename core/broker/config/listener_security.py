@@ -10,7 +10,8 @@ login module is of one listener and one mechanism. As in Kafka, the users of PLA
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import LISTENER_PREFIX, listener_prefix, plain_name
@@ -41,11 +42,18 @@ def find_listener_security(config: BrokerConfig, listener: Listener) -> Listener
     """Raises UsageError for an invalid setting, and for one that is missing; the message shows no secret."""
     if config.ignores_security:
         return OPEN
-    try:
+    with about(listener):
         return ListenerSecurity(
             tls=_server_tls(config, listener) if listener.has_tls else None,
             sasl=_server_sasl(config, listener.name) if listener.is_sasl else None,
         )
+
+
+@contextlib.contextmanager
+def about(listener: Listener) -> Iterator[None]:
+    """Errors in the block name the listener."""
+    try:
+        yield
     except UsageError as error:
         raise UsageError(f"listener {listener}, {listener.protocol}: {error.message}", hint=error.hint) from None
 
@@ -145,7 +153,7 @@ def _server_sasl(config: BrokerConfig, name: str) -> ServerSasl:
     own = config.of_listener(name)
     mechanisms = tuple(dict.fromkeys(own.sasl_enabled_mechanisms))
     _ensure_spoken(mechanisms, name, is_given=BrokerConfig.sasl_enabled_mechanisms.is_given(own))
-    users = {mechanism: _users(config, name, mechanism) for mechanism in mechanisms}
+    users = {mechanism: _login(config, name, mechanism)[0] for mechanism in mechanisms}
     if PLAIN in mechanisms and not users[PLAIN]:
         raise _no_users(config, name)
     lifetimes = {one: config.of_listener(name, one).connections_max_reauth_ms for one in mechanisms}
@@ -173,35 +181,21 @@ def _ensure_spoken(mechanisms: Iterable[str], name: str, *, is_given: bool) -> N
         raise UsageError(f"{_ENABLED} is empty, {expected}")
 
 
-def _login_module(config: BrokerConfig, name: str, mechanism: str) -> LoginModule | None:
+def _login(config: BrokerConfig, name: str, mechanism: str) -> tuple[dict[str, Secret], dict[str, str]]:
+    """Returns the users in the mechanism's login module, and its other options, checked; nothing without a module."""
     key = f"{listener_prefix(name, mechanism)}{_JAAS}"
     text = config.settings.get(key)
-    try:
-        return parse_jaas(str(text)) if text else None
-    except UsageError as error:
-        raise UsageError(error.message.replace(_JAAS, key, 1), hint=error.hint) from None
-
-
-def _users(config: BrokerConfig, name: str, mechanism: str) -> dict[str, Secret]:
-    """Returns the users in the mechanism's login module, after checks of its other options."""
-    module = _login_module(config, name, mechanism)
-    users, _ = _options(module, name, mechanism)
-    return {user: Secret(password) for user, password in users.items()}
-
-
-def _options(module: LoginModule | None, name: str, mechanism: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the users and their passwords, and the other options."""
-    if module is None:
+    if not text:
         return {}, {}
-    is_plain = mechanism == PLAIN
-    users = {key: value for key, value in module.options.items() if is_plain and key.startswith(_USER)}
-    others = {key: value for key, value in module.options.items() if key not in users}
     try:
+        module = parse_jaas(str(text))
+        starts = (_USER,) if mechanism == PLAIN else ()
+        users = {option: value for option, value in module.options.items() if option.startswith(starts)}
+        others = {option: value for option, value in module.options.items() if option not in users}
         login_options(LoginModule(module.name, others), mechanism)
     except UsageError as error:
-        key = f"{listener_prefix(name, mechanism)}{_JAAS}"
         raise UsageError(error.message.replace(_JAAS, key, 1), hint=error.hint) from None
-    return {key.removeprefix(_USER): value for key, value in users.items()}, others
+    return {user.removeprefix(_USER): Secret(password) for user, password in users.items()}, others
 
 
 def _no_users(config: BrokerConfig, name: str) -> UsageError:
@@ -228,7 +222,7 @@ def _peer_login(config: BrokerConfig, name: str) -> PasswordLogin:
             f"{setting} is {mechanism}, expected one of the mechanisms of listener {name}: {', '.join(enabled)}",
             hint=did_you_mean(mechanism, enabled),
         )
-    _, options = _options(_login_module(config, name, mechanism), name, mechanism)
+    _, options = _login(config, name, mechanism)
     if not options.get("username") or not options.get("password"):
         key = f"{listener_prefix(name, mechanism)}{_JAAS}"
         raise UsageError(

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.listener_security import find_listener_security
+from core.broker.config.listener_security import about, find_listener_security
 from core.broker.requests.runtime import Runtime
 from core.broker.serving.door import Door
 from core.broker.serving.listener_endpoints import Listener
@@ -49,11 +49,9 @@ def open_door(config: BrokerConfig, listener: Listener) -> tuple[Door, _Loaded |
     invalid settings and for stores that can't be used.
     """
     security = find_listener_security(config, listener)
-    try:
+    with about(listener):
         loaded = None if security.tls is None else _load(security.tls)
         return Door(listener.name, security, loaded and loaded.found.context), loaded
-    except UsageError as error:
-        raise UsageError(f"listener {listener}, {listener.protocol}: {error.message}", hint=error.hint) from None
 
 
 class ListenerCertificate:
