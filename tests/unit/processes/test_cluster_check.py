@@ -61,5 +61,6 @@ def answer(
 def test_what_is_not_well(
     first: MetadataResponse, second: MetadataResponse, trouble: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_check, "_ask", {BROKERS[1]: first, BROKERS[2]: second}.__getitem__)
+    answers = {BROKERS[1]: first, BROKERS[2]: second}
+    monkeypatch.setattr(cluster_check, "_ask", lambda endpoint, _: answers[endpoint])
     assert find_trouble(BROKERS) == trouble
