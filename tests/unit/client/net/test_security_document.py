@@ -58,7 +58,7 @@ def test_every_provider_is_said_to_be_untested() -> None:
 
 
 def test_every_message_is_one_of_ours() -> None:
-    """By its fixed parts, which stand in the source; tests/cli/test_refused_logins.py reads those of the broker's log."""
+    """By its fixed parts, which stand in the source; tests/cli/test_refused_logins.py reads the broker's."""
     sources = [path for name in ("client", "files", "security") for path in (ROOT / "core" / name).rglob("*.py")]
     source = "".join(path.read_text() for path in sources)
     table = TEXT.split("## When it fails")[1].split("**What the broker's log says.**")[0]
