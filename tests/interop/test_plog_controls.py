@@ -101,6 +101,7 @@ def test_kafkas_tools_change_topics(cluster: MixedCluster, metadata: Metadata) -
     """They make and grow one; then plog's command does so, and all are deleted."""
     options = ["--topic", "made", "--partitions", "3", "--replication-factor", "3", "--config", "retention.ms=-1"]
     tool(cluster, "topics", "--create", *options)
+    wait_until(lambda: "made" in tool(cluster, "topics", "--list").split(), "Kafka's broker knows of it")
     tool(cluster, "topics", "--alter", "--topic", "made", "--partitions", "5")
     for number in range(5):
         cluster.wait_for(TopicPartition("made", number), isr=ALL)

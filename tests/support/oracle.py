@@ -7,20 +7,25 @@ that need Kafka 3.9, the last that runs with ZooKeeper, carry `requires_kafka39`
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
 import shutil
 import subprocess
+import threading
 import zipfile
 import zlib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.class_archives import CACHE, kafka_options
+
+if TYPE_CHECKING:
+    from tests.support.kafka_tools import KafkaTools
 
 KAFKA_VERSION = "4.4.0"
 KAFKA43_VERSION = "4.3.1"
@@ -99,8 +104,27 @@ def java_command(main_class: str, *arguments: str, version: str = KAFKA_VERSION)
 
 
 def run_tool(main_class: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """A Kafka tool or client, to its end."""
-    return subprocess.run(java_command(main_class, *arguments), input=stdin, capture_output=True, check=False)
+    """A Kafka tool or client, to its end. The tools that ask once, and end, share a JVM of this process."""
+    is_free = main_class.endswith(_ASKING_ONCE) and _turn.acquire(blocking=False)
+    if not is_free:
+        return subprocess.run(java_command(main_class, *arguments), input=stdin, capture_output=True, check=False)
+    try:
+        return _shared_tools().run(main_class, *arguments, stdin=stdin)
+    finally:
+        _turn.release()
+
+
+_ASKING_ONCE = ("Command", "DumpLogSegments")
+_turn = threading.Lock()
+
+
+@cache
+def _shared_tools() -> KafkaTools:
+    from tests.support.kafka_tools import KafkaTools
+
+    tools = KafkaTools()
+    atexit.register(tools.__exit__)
+    return tools
 
 
 @cache
