@@ -174,6 +174,13 @@ class ListenerCertificate:
         now = self._now()
         if self._warned_at is not None and now - self._warned_at < _WARN_AGAIN:
             return
+        late = max(self._chain, key=lambda each: each.start)
+        if late.start > now:
+            self._warned_at = now
+            whose = "certificate" if late is self._chain[0] else "certificate's CA"
+            name, subject, start = self._listener.name, printable(late.subject, ""), _text(late.start)
+            _log.error("the %s of listener %s is not good before %s: clients refuse %s", whose, name, start, subject)
+            return
         soonest = min(self._chain, key=lambda each: each.end)
         if soonest.end - now > min(_WARN_AHEAD, (soonest.end - soonest.start) / 3):
             return

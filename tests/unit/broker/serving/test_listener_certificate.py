@@ -306,6 +306,23 @@ def test_a_certificate_is_warned_of_once_a_day_and_an_expired_one_is_an_error(
     assert errors()[-1].startswith(f"the {whose} of listener INSIDE has expired at ")
 
 
+@pytest.mark.parametrize("is_of_the_ca", [False, True])
+def test_a_certificate_that_is_not_good_yet_is_an_error_once_a_day(
+    tmp_path: Path, errors: Callable[[], list[str]], caplog: pytest.LogCaptureFixture, is_of_the_ca: bool
+) -> None:
+    late = Validity.of_days(datetime.now(UTC), 2, 400)
+    ca = Certificate.of(certificates.make_ca("a CA", late)) if is_of_the_ca else CA
+    watched = Watched(tmp_path, sign(ca, days=(-1, 300) if is_of_the_ca else (2, 300)))
+    whose = "certificate's CA" if is_of_the_ca else "certificate"
+    for _ in range(60):
+        watched.step()
+        watched.clock.advance(DAY_MS / 24)
+    assert [message.partition(" before ")[0] for message in errors()] == [
+        f"the {whose} of listener INSIDE is not good"
+    ] * 2
+    assert {record.levelno for record in caplog.records} == {logging.ERROR}
+
+
 def test_a_listener_without_a_usable_store_is_not_served(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the key in .* does not belong to its certificate"):
         Watched(tmp_path, Certificate(sign(CA).certificate, sign(CA).key, CA))
