@@ -253,8 +253,8 @@ def _broker_config(
     except KafkaError as error:
         named = [name for name in in_file if f" {name}: " in error.message and name not in typed]
         raise UsageError(f"{config}: {error.message}" if named else error.message) from None
-    _ensure_open_to_everybody(parsed, is_member=zookeeper is not None)
     _say_what_changes_nothing(parsed, zookeeper)
+    _ensure_open_to_everybody(parsed, is_member=zookeeper is not None)
     if not advertise:
         return parsed
     properties["advertised.listeners"] = ",".join(_advertised_listeners(parsed, advertise))

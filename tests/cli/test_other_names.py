@@ -344,6 +344,11 @@ def test_a_setting_of_a_broker_that_is_none(tmp_path: Path, capsys: pytest.Captu
     assert run(["serve", "--set", "num.partition=3", "--data-dir", str(tmp_path / "file"), "--listen", ":0"]) == 3
     said = capsys.readouterr().err
     assert said.startswith("warning: num.partition is not known to plog and changes nothing\nhint: did you mean num.pa")
+    secured = ["serve", "--listener", "SSL://:0", "--set", "ssl.keystore.locaton=server.pem"]
+    assert run([*secured, "--data-dir", str(tmp_path / "none")]) == 2
+    typo, _, missing = capsys.readouterr().err.partition("\nerror: ")
+    assert "hint: did you mean ssl.keystore.location?" in typo
+    assert "it has no certificate" in missing
 
 
 def test_messages_say_what_is_wrong_once(where: list[str]) -> None:
