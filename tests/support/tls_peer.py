@@ -17,7 +17,7 @@ import pytest
 
 from core.broker.serving.door import Door
 from core.broker.serving.listener_endpoints import Listener
-from core.broker.serving.socket_server import SocketServer
+from core.broker.serving.socket_server import ServedListener, SocketServer
 from core.security.client_security import Tls
 from core.security.server_security import ListenerSecurity, ServerTls
 from tests.support.certificates import make_ca, sign
@@ -43,11 +43,11 @@ def doors_with(context: ssl.SSLContext) -> Iterator[None]:
     """Servers that start meanwhile have TLS at each of their listeners, whatever is configured."""
     security = ListenerSecurity(ServerTls(Tls()))
 
-    def make_door(server: SocketServer, listener: Listener) -> None:
-        server._doors[listener.name] = Door(listener.name, security, context)
+    def serve(_: SocketServer, listener: Listener) -> ServedListener:
+        return ServedListener(Door(listener.name, security, context))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SocketServer, "_make_door", make_door)
+        patch.setattr(SocketServer, "_serve", serve)
         yield
 
 

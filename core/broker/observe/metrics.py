@@ -110,7 +110,8 @@ def connection_metrics(server: SocketServer) -> Iterator[Metric]:
         (),
         [((), server.accepted_connections)],
     )
-    certificates, prefix = server.certificates.items(), "plog_listener_certificate"
+    certificates = [(name, one.certificate) for name, one in server.served.items() if one.certificate is not None]
+    prefix = "plog_listener_certificate"
     yield gauges(
         f"{prefix}_expiry_timestamp_seconds",
         "When the certificate of a listener with TLS expires, in seconds since 1970.",
@@ -131,18 +132,18 @@ def _authentication_metrics(server: SocketServer) -> Iterator[Metric]:
         "plog_connections",
         "Connections that are open, by listener and its security protocol.",
         ("listener", "protocol"),
-        [((name, door.security.protocol), count) for name, (door, count) in server.doors.items()],
+        [((name, one.door.security.protocol), one.open_connections) for name, one in server.served.items()],
     )
-    secured = {name: door for name, (door, _) in server.doors.items() if door.security.protocol != "PLAINTEXT"}
+    secured = {name: one for name, one in server.served.items() if one.door.security.protocol != "PLAINTEXT"}
     yield counters(
         "plog_tls_failed_handshakes",
         "Handshakes of TLS that failed: no TLS, a version, a certificate.",
         ("listener",),
-        [((name,), door.failed_handshakes) for name, door in secured.items() if door.security.tls is not None],
+        [((name,), one.door.failed_handshakes) for name, one in secured.items() if one.door.security.tls is not None],
     )
     successes, failures, again, failures_again, expired = [], [], [], [], []
-    for name, door in secured.items():
-        logins = server.logins.get(name)
+    for name, one in secured.items():
+        door, logins = one.door, one.logins
         successes.append(((name,), door.handshakes if logins is None else logins.successes))
         failures.append(((name,), door.failed_handshakes + (0 if logins is None else logins.failures)))
         if logins is not None:

@@ -6,8 +6,8 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -69,6 +69,18 @@ def _most_bytes(config: BrokerConfig) -> int:
     return max(limit, config.socket_request_max_bytes) if limit > 0 else LONG_MAX
 
 
+@dataclass(slots=True)
+class ServedListener:
+    """What the connections of a listener have in common; owned by the server's task."""
+
+    door: Door
+    certificate: ListenerCertificate | None = None
+    """None without TLS."""
+    logins: SaslLogins | None = None
+    """None without SASL."""
+    open_connections: int = 0
+
+
 class SocketServer:
     """Owned by one task. After `start`, `endpoint` is that of the first listener, and `endpoints` has all, by name of
     the listener; port 0 takes a free one.
@@ -95,14 +107,10 @@ class SocketServer:
             listen = [Listener.plaintext_at(listen, node.services.config.main_listener)]
         self._listeners = listen
         self._bound: list[BoundListener] = []
-        self._doors: dict[str, Door] = {}
-        self.logins: dict[str, SaslLogins] = {}
-        """By name of the listener, of those with SASL."""
-        self.certificates: dict[str, ListenerCertificate] = {}
-        """Those of the listeners with TLS, by name."""
+        self.served: dict[str, ServedListener] = {}
+        """By name of the listener."""
         self._owner_socket: OwnerListener | None = None
         self._connections: set[Connection] = set()
-        self._open: Counter[str] = Counter()  # by name of the listener
         self.unauthenticated = Unauthenticated()
         self._log_limit = LogLimit()
         self._sessions = Sessions(node.authorizer)
@@ -129,22 +137,13 @@ class SocketServer:
     def open_connections(self) -> int:
         return len(self._connections)
 
-    @property
-    def doors(self) -> dict[str, tuple[Door, int]]:
-        """Each listener's, by its name, and how many connections came through it and are open."""
-        return {name: (door, self._open[name]) for name, door in self._doors.items()}
-
     async def start(self) -> None:
         """Listens. Raises AccessError if an address can't be bound; UsageError for invalid settings of a listener, and
         if nobody could administer the broker: there is an authorizer, and neither a super user nor a socket in the
         directory.
         """
         config = self._node.services.config
-        for one in self._listeners:
-            self._make_door(one)
-        self.logins = {
-            name: self._make_logins(door) for name, door in self._doors.items() if door.security.sasl is not None
-        }
+        self.served = {one.name: self._serve(one) for one in self._listeners}
         self._bound = bind_all(self._listeners, config)
         self.endpoints = {bound.name: bound.endpoint for bound in self._bound}
         self.endpoint = self._bound[0].endpoint
@@ -154,31 +153,29 @@ class SocketServer:
         _connection_log.addFilter(self._log_limit)
         asyncio.get_running_loop().call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
 
-    def _make_logins(self, door: Door) -> SaslLogins:
-        services = self._node.services
-        return SaslLogins(
-            door,
-            clock=services.runtime.clock,
-            schedule=services.runtime.schedule,
-            find_store=lambda: services.security,
-            answer_versions=partial(api_versions.handle, services),
-            find_served=lambda: services.served_apis,
-            secret=self._node.find_login_secret(),
-        )
-
-    def _make_door(self, listener: Listener) -> None:
+    def _serve(self, listener: Listener) -> ServedListener:
         """Raises what `open_door` raises."""
         services, configs = self._node.services, self._node.services.configs
         door, loaded = open_door(configs.broker, listener)
-        self._doors[listener.name] = door
+        served = ServedListener(door)
         if door.security == OPEN:
-            return
+            return served
         configs.checks.append(partial(_ensure_obeyable, listener))
         configs.on_changed.append(partial(_maybe_change, door, listener))
         if loaded is not None:
-            certificate = ListenerCertificate(listener, door, loaded, lambda: configs.broker, services.runtime)
-            self.certificates[listener.name] = certificate
-            configs.checks.append(certificate.ensure_usable)
+            served.certificate = ListenerCertificate(listener, door, loaded, lambda: configs.broker, services.runtime)
+            configs.checks.append(served.certificate.ensure_usable)
+        if door.security.sasl is not None:
+            served.logins = SaslLogins(
+                door,
+                clock=services.runtime.clock,
+                schedule=services.runtime.schedule,
+                find_store=lambda: services.security,
+                answer_versions=partial(api_versions.handle, services),
+                find_served=lambda: services.served_apis,
+                secret=self._node.find_login_secret(),
+            )
+        return served
 
     def _bind_owner_socket(self) -> None:
         """Makes the socket in the data directory. A broker that only reads holds no lock of the directory, and changes
@@ -229,34 +226,38 @@ class SocketServer:
             sock.setblocking(False)
             if not bound.is_owners:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            context = None if bound.is_owners else self._doors[bound.name].context
-            make: Callable[..., Connection] = partial(Connection, sock=sock)
-            if context is not None:
-                tls = TlsTransport(sock, context, self._buffers.scratch)
-                make = partial(TlsConnection, tls=tls, on_failure=self._doors[bound.name].on_failed_handshake)
             try:
-                connection = make(
-                    loop=loop,
-                    buffers=self._buffers,
-                    turns=self._turns,
-                    memory=self._memory,
-                    max_request_bytes=self._node.services.config.socket_request_max_bytes,
-                    on_close=partial(self._on_closed, bound),
-                    on_unreadable=self._node.services.replicas.on_unreadable,
-                    greet=partial(self._greet, bound),
-                )
+                connection = self._make_connection(bound, sock)
             except OSError:  # the client has already disconnected
                 sock.close()
                 continue
             self._connections.add(connection)
-            self._open[bound.name] += not bound.is_owners
+            self.served[bound.name].open_connections += not bound.is_owners
             self.accepted_connections += 1
             if not connection.is_authenticated:
                 self.unauthenticated.add(connection, loop.time(), self._most_unauthenticated())
 
+    def _make_connection(self, bound: BoundListener, sock: socket.socket) -> Connection:
+        door = self.served[bound.name].door
+        make: Callable[..., Connection] = partial(Connection, sock=sock)
+        if door.context is not None and not bound.is_owners:
+            tls = TlsTransport(sock, door.context, self._buffers.scratch)
+            make = partial(TlsConnection, tls=tls, on_failure=door.on_failed_handshake)
+        return make(
+            loop=asyncio.get_running_loop(),
+            buffers=self._buffers,
+            turns=self._turns,
+            memory=self._memory,
+            max_request_bytes=self._node.services.config.socket_request_max_bytes,
+            on_close=partial(self._on_closed, bound),
+            on_unreadable=self._node.services.replicas.on_unreadable,
+            greet=partial(self._greet, bound),
+        )
+
     def _greet(self, bound: BoundListener, connection: Connection) -> None:
         """Admits a client that needs to say no more, or lets it log in."""
-        door, dispatcher = self._doors[bound.name], self._node.dispatcher
+        served, dispatcher = self.served[bound.name], self._node.dispatcher
+        door, logins = served.door, served.logins
         tls = connection.tls if isinstance(connection, TlsConnection) else None
         principal = ANONYMOUS
         if tls is not None:
@@ -269,15 +270,13 @@ class SocketServer:
                 return
         if bound.is_owners:
             self._admit(bound, connection, LOCAL, dispatcher)
-        elif door.security.sasl is not None:
+        elif logins is not None:
             admit = partial(self._admit, bound, connection)
-            logins = self.logins[bound.name]
             authenticator = SaslAuthenticator(
                 logins, dispatcher, connection.client_host, admit, connection.close_when_sent
             )
             session = self._sessions.find(ANONYMOUS, bound.name, connection.client_host, connection.local_host)
-            most_bytes = door.security.sasl.most_frame_bytes
-            connection.admit(session, authenticator, most_bytes, is_authenticated=False)
+            connection.admit(session, authenticator, logins.sasl.most_frame_bytes, is_authenticated=False)
         else:
             if tls is None and self._principal_of is not None:
                 principal = self._principal_of(bound.name, connection.client_host)
@@ -336,7 +335,7 @@ class SocketServer:
         return False
 
     def _on_closed(self, bound: BoundListener, connection: Connection) -> None:
-        self._open[bound.name] -= connection in self._connections and not bound.is_owners
+        self.served[bound.name].open_connections -= connection in self._connections and not bound.is_owners
         self._connections.discard(connection)
         self.unauthenticated.remove(connection)
         if self._is_full:
@@ -370,8 +369,9 @@ class SocketServer:
         self._memory.step()
         self.unauthenticated.step(loop.time())
         self._on_housekeeping()
-        for certificate in self.certificates.values():
-            certificate.step()
+        for one in self.served.values():
+            if one.certificate is not None:
+                one.certificate.step()
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:

@@ -111,18 +111,18 @@ REFUSED = [
 
 async def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path) as (broker, server):
-        before = {name: door.security for name, door in server._doors.items()}
+        before = {name: one.door.security for name, one in server.served.items()}
         for name, settings, expected in REFUSED:
             code, message = alter(broker, name, **settings)
             assert (code, message[: len(expected)]) == (ErrorCode.INVALID_REQUEST, expected)
-        assert {name: door.security for name, door in server._doors.items()} == before
+        assert {name: one.door.security for name, one in server.served.items()} == before
         assert (BROKER, "1") not in broker.services.image.configs
 
 
 async def test_new_clients_must_do_what_was_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with serving(tmp_path) as (broker, server):
-        login, tls = server._doors["LOGIN"], server._doors["TLS"]
+        login, tls = server.served["LOGIN"].door, server.served["TLS"].door
         settings = {
             "listener_name_login_plain_sasl_jaas_config": f'{PLAIN} required user_bob="s3cret";',
             "listener_name_login_plain_connections_max_reauth_ms": "5000",
@@ -168,11 +168,11 @@ async def test_what_another_kafka_wrote_is_obeyed_as_far_as_it_can_be(
     broker.services.controller.set_configs(BROKER, "1", {USERS: f'{PLAIN} required user_carol="s3cret";'})
     broker.close()
     async with serving(tmp_path) as (broker, server):
-        sasl = server._doors["LOGIN"].security.sasl
+        sasl = server.served["LOGIN"].door.security.sasl
         assert sasl is not None
         assert list(sasl.plain_users) == ["carol"]
         broker.services.controller.set_configs(BROKER, "1", {USERS: "s3cret"})
-        assert server._doors["LOGIN"].security.sasl == sasl
+        assert server.served["LOGIN"].door.security.sasl == sasl
     assert "listener LOGIN keeps its settings: listener LOGIN://127.0.0.1:0" in caplog.text
     assert "s3cret" not in caplog.text
 

@@ -177,7 +177,7 @@ async def test_who_was_refused_reads_why(
     connect: Connect, tmp_path: Path, server: SocketServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """nginx 627: the client's next bytes reached a closed socket, and the reset took back what was said."""
-    (door,) = server._doors.values()
+    door = next(iter(server.served.values())).door
     door.context, client_context = contexts(tmp_path)
     door.context.verify_mode = ssl.CERT_REQUIRED
     client = await connect(context=without_certificate(client_context))
