@@ -152,6 +152,8 @@ def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapp
         for one in broker.endpoints
         if one.listener.upper() == wanted
     }
+    name = min(common) if len(common) == 1 else "NAME"
+    hint = f"--listener {name}://HOST:PORT --set inter.broker.listener.name={name}, as the others have it"
     if wanted not in own:
         reason = f"it has no listener {wanted} (inter.broker.listener.name)"
     elif wanted not in common:
@@ -160,13 +162,10 @@ def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapp
         reason = "inter.broker.listener.name does not say which listener they use"
     elif spoken != {ours := config.protocol_of(wanted)}:
         reason = f"it speaks {ours} at {wanted}, and they speak {' or '.join(sorted(spoken))} there"
+        hint = f"listener.security.protocol.map={wanted}:{min(spoken)},.., as the others have it"
     else:
         return
     known = "; ".join(f"broker {node_id} has {', '.join(map(str, one.endpoints))}" for node_id, one in others.items())
-    name = common.pop() if len(common) == 1 else "NAME"
-    hint = f"--listener {name}://HOST:PORT --set inter.broker.listener.name={name}, as the others have it"
-    if "speaks" in reason:
-        hint = f"listener.security.protocol.map={wanted}:{sorted(spoken)[0]},.., as the others have it"
     raise UsageError(f"the cluster's other brokers could not reach this one: {reason}; {known}", hint=hint)
 
 
