@@ -19,6 +19,7 @@ from core.broker.config.broker_settings import (
     find_broker_key,
     listener_prefix,
     plain_name,
+    split_listener,
 )
 from core.broker.serving.listener_endpoints import (
     PLAINTEXT,
@@ -184,6 +185,13 @@ class BrokerConfig(BrokerSettings):
         for start in dict.fromkeys((listener_prefix(name), listener_prefix(name, mechanism))):
             own |= {key.removeprefix(start): value for key, value in self.settings.items() if key.startswith(start)}
         return replace(self, settings=own)
+
+    def is_of_controllers(self, key: str) -> bool:
+        """Returns whether the setting is for a listener of controllers, which plog does not open."""
+        listener, _ = split_listener(key)
+        return listener != "" and listener.upper() in (
+            name.strip().upper() for name in self.controller_listener_names or ()
+        )
 
     def find_advertised(self, name: str) -> Endpoint | None:
         """Returns the configured address for clients of that listener, or None. A single listener may have another name

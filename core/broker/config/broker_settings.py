@@ -634,7 +634,7 @@ BROKER_CONFIG = ConfigDef(
 LISTENER_PREFIX = "listener.name."
 """What the names of settings of one listener begin with; the listener's name follows."""
 
-_OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.+)")
+_OF_ONE_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 _OF_LISTENERS = {key.name for key in BROKER_CONFIG if key.name.startswith("ssl.")} | {
     BrokerSettings.sasl_enabled_mechanisms.key.name,
     BrokerSettings.sasl_server_max_receive_size.key.name,
@@ -648,13 +648,17 @@ def listener_prefix(name: str, mechanism: str = "") -> str:
     return f"{LISTENER_PREFIX}{name.lower()}." + (f"{mechanism.lower()}." if mechanism else "")
 
 
+def split_listener(name: str) -> tuple[str, str]:
+    """Returns the listener that a setting is for, or "", and the rest of its name, which may begin with a mechanism."""
+    found = _OF_ONE_LISTENER.fullmatch(name)
+    return ("", name) if found is None else (found[1], found[2])
+
+
 def plain_name(name: str) -> str:
     """Returns the setting's name without the listener, and the mechanism, that it is for."""
-    found = _OF_ONE_LISTENER.fullmatch(name)
-    if found is None:
-        return name
-    of_any = found[1].partition(".")[2]
-    return of_any if of_any in _OF_MECHANISMS else found[1]
+    listener, rest = split_listener(name)
+    of_any = rest.partition(".")[2]
+    return of_any if listener and of_any in _OF_MECHANISMS else rest
 
 
 def find_broker_key(name: str) -> ConfigKey | None:

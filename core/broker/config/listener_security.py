@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.broker_settings import LISTENER_PREFIX, listener_prefix, plain_name
+from core.broker.config.broker_settings import LISTENER_PREFIX, listener_prefix, plain_name, split_listener
 from core.broker.serving.listener_endpoints import Listener
 from core.common.config_def import value_text
 from core.common.errors import UsageError
@@ -86,21 +86,18 @@ def find_unused_settings(config: BrokerConfig, keys: Iterable[str] | None = None
     """Returns by key why a setting of listeners changes nothing, of these or else of all static ones; not if security
     is ignored.
     """
-    controllers = {name.strip().upper() for name in config.controller_listener_names or ()}
     unused = {}
     for key in () if config.ignores_security else config.static if keys is None else keys:
-        plain = plain_name(key)
-        name, _, mechanism = key.removesuffix(plain).removeprefix(LISTENER_PREFIX).strip(".").partition(".")
-        if plain.startswith(_OF_LISTENERS) and key not in _OF_PEERS and name.upper() not in controllers:
-            why = _why_unused(config, key, name, mechanism)
-            if why is not None:
-                unused[key] = why
+        of_listeners = plain_name(key).startswith(_OF_LISTENERS) and key not in _OF_PEERS
+        if of_listeners and not config.is_of_controllers(key) and (why := _why_unused(config, key)) is not None:
+            unused[key] = why
     return unused
 
 
-def _why_unused(config: BrokerConfig, key: str, name: str, mechanism: str) -> str | None:
-    """`name` and `mechanism` are those in the key, or empty."""
+def _why_unused(config: BrokerConfig, key: str) -> str | None:
     plain = plain_name(key)
+    name, rest = split_listener(key)
+    mechanism = rest.removesuffix(plain).removesuffix(".")
     served = config.served_listeners
     concerned = [one for one in served if one.name.lower() == name] if name else served
     if name and not concerned:

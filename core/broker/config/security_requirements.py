@@ -7,12 +7,16 @@ which Kafka's broker refuses clients something, and which plog does not enforce.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.broker_settings import STANDARD_AUTHORIZER, ZOOKEEPER_AUTHORIZERS, plain_name
+from core.broker.config.broker_settings import (
+    STANDARD_AUTHORIZER,
+    ZOOKEEPER_AUTHORIZERS,
+    plain_name,
+    split_listener,
+)
 from core.broker.serving.listener_endpoints import PLAINTEXT, Listener
 from core.common.endpoint import Endpoint
 from core.common.errors import KafkaError, UsageError
@@ -24,7 +28,6 @@ _NAMING_LISTENERS = (
     BrokerConfig.listener_security_protocol_map,
     BrokerConfig.controller_listener_names,
 )
-_OF_ONE_LISTENER = re.compile(r"listener\.name\.([^.]+)\.")
 _NO_LIMIT = str(INT_MAX)
 
 _GUARDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -80,10 +83,10 @@ def find_security_requirements(config: BrokerConfig, *, is_member: bool = False)
                 f"{one.name} is {one.protocol or 'in no map of protocols'}" for one in others
             )
     for key, value in given.items() if is_secured else ():
-        name = _OF_ONE_LISTENER.sub("", key)
+        _, name = split_listener(key)
         of_any = name if name.startswith("sasl.") else name.partition(".")[2]  # without the mechanism's name
         why = _WITH_SECURED_LISTENERS.get(name) or _WITH_SECURED_LISTENERS.get(of_any)
-        if why is not None and value.strip() and not _is_of_controllers(config, key):
+        if why is not None and value.strip() and not config.is_of_controllers(key):
             asked[key] = why
     protocol = BrokerConfig.security_inter_broker_protocol
     wanted = protocol.of(config).strip().upper()
@@ -101,11 +104,11 @@ def _why_client_auth(config: BrokerConfig, served: Mapping[str, Listener]) -> di
     return {
         key: "clients show certificates, and no listener with TLS has this name"
         for key, value in {**config.static, **config.dynamic_defaults, **config.dynamic}.items()
-        if (found := _OF_ONE_LISTENER.match(key)) is not None
+        if (listener := split_listener(key)[0])
         and plain_name(key) == BrokerConfig.ssl_client_auth.key.name
         and str(value).strip().lower() not in ("", "none")
-        and found[1] not in with_tls
-        and not _is_of_controllers(config, key)
+        and listener not in with_tls
+        and not config.is_of_controllers(key)
     }
 
 
@@ -138,11 +141,10 @@ def _why_guard(config: BrokerConfig, key: str, value: str) -> str | None:
     if key in _CHECKS_OF_ZOOKEEPERS_CERTIFICATE:
         is_guard = text.lower() == "true" and config.zookeeper_ssl_client_enable
         return "certificates that were revoked are refused" if is_guard else None
-    if _is_of_controllers(config, key):
+    if config.is_of_controllers(key):
         return None
-    found = _OF_ONE_LISTENER.match(key)
-    name = _OF_ONE_LISTENER.sub("", key)
-    guards = _GUARDS_OF_ONE_LISTENER if found is not None and name in _GUARDS_OF_ONE_LISTENER else _GUARDS
+    listener, name = split_listener(key)
+    guards = _GUARDS_OF_ONE_LISTENER if listener and name in _GUARDS_OF_ONE_LISTENER else _GUARDS
     why, harmless = guards.get(name, (None, ()))
     return why if text and text not in harmless else None
 
@@ -159,13 +161,6 @@ def _with_dynamic_listeners(config: BrokerConfig) -> tuple[BrokerConfig, list[st
     except (KafkaError, UsageError):
         return config, list(given)
     return changed, []
-
-
-def _is_of_controllers(config: BrokerConfig, key: str) -> bool:
-    """Returns whether the setting is for a listener of controllers, which plog does not open."""
-    found = _OF_ONE_LISTENER.match(key)
-    names = (name.strip().upper() for name in config.controller_listener_names or ())
-    return found is not None and found[1].upper() in names
 
 
 def ensure_open_to_everybody(held: str, listen: Endpoint, authorizer: str = STANDARD_AUTHORIZER) -> None:
