@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.free_ports import free_ports
 from tests.support.kafka_server import KafkaServer
-from tests.support.oracle import java_command, requires_kafka
+from tests.support.oracle import requires_kafka, run_tool
 from tests.support.server import call_plog
 
 pytestmark = [requires_kafka, pytest.mark.java]
@@ -59,13 +59,8 @@ def test_plog_takes_both(file: str, certs: Path, address: str) -> None:
 
 
 def test_kafkas_tools_take_one(certs: Path, address: str) -> None:
-    done = subprocess.run(
-        [
-            *java_command("org.apache.kafka.tools.TopicCommand", "--create", "--topic", "by-kafka"),
-            *("--bootstrap-server", address, "--command-config", str(certs / "client.properties")),
-        ],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
+    secured = ("--bootstrap-server", address, "--command-config", str(certs / "client.properties"))
+    done = run_tool("org.apache.kafka.tools.TopicCommand", "--create", "--topic", "by-kafka", *secured)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -87,8 +82,7 @@ def test_what_the_broker_shows(certs: Path, address: str) -> None:
 def test_versions_of_apis_are_those_of_kafkas_own_tool(certs: Path, address: str) -> None:
     secured = ("--bootstrap-server", address, "--command-config", str(certs / "client.properties"))
     rows = json.loads(plog("cluster", "status", "--api-versions", "--output", "json", *secured)[0])
-    command = java_command("org.apache.kafka.tools.BrokerApiVersionsCommand", *secured)
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    listed = run_tool("org.apache.kafka.tools.BrokerApiVersionsCommand", *secured).stdout.decode()
     for row in rows:
         versions = f"{row['min']} to {row['max']}" if row["min"] != row["max"] else f"{row['min']}"
         assert f"{row['api']}({row['key']}): {versions} [" in listed, listed

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.certificates import make_ca
 from tests.support.counted_plog import HOLDS, renewals
-from tests.support.oracle import java_command, requires_kafka
+from tests.support.oracle import requires_kafka, run_tool
 from tests.support.secured_commands import lines, plog
 from tests.support.secured_kafka import PASSWORD, SecuredKafka, other_client
 from tests.support.server import call_plog, run_plog
@@ -74,10 +74,8 @@ def test_every_command(way: str, kafka: SecuredKafka, tmp_path: Path) -> None:
 def test_kafkas_own_tools_take_the_same_file(way: str, kafka: SecuredKafka) -> None:
     config = kafka.write(way)
     address = next(line for line in config.read_text().splitlines() if line.startswith("bootstrap")).partition("=")[2]
-    command = java_command("org.apache.kafka.tools.TopicCommand", "--list")
-    done = subprocess.run(
-        [*command, "--bootstrap-server", address, "--command-config", str(config)], capture_output=True, check=False
-    )
+    secured = ("--bootstrap-server", address, "--command-config", str(config))
+    done = run_tool("org.apache.kafka.tools.TopicCommand", "--list", *secured)
     assert done.returncode == 0, done.stderr.decode()
     plog("topic", "list", "--command-config", config)
 

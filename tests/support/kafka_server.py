@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.class_archives import kafka_options
 from tests.support.free_ports import free_ports
-from tests.support.oracle import fetched_libs, java_command
+from tests.support.oracle import fetched_libs, run_tool
 from tests.support.waiting import wait_for_exit, wait_until
 
 _ASKED_S = 2.0
@@ -58,8 +58,7 @@ class KafkaServer:
                 (directory / "meta.properties").write_text(text)
             return
         self._write_properties()
-        command = java_command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._properties))
-        subprocess.run(command, check=True, capture_output=True)
+        run_tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._properties)).check_returncode()
 
     def _write_properties(self) -> None:
         controller = self._joins or self

@@ -104,8 +104,8 @@ def java_command(main_class: str, *arguments: str, version: str = KAFKA_VERSION)
 
 
 def run_tool(main_class: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """A Kafka tool or client, to its end. The tools that ask once, and end, share a JVM of this process."""
-    is_free = main_class.endswith(_ASKING_ONCE) and _turn.acquire(blocking=False)
+    """A Kafka tool or client, to its end. The tools that do one thing share a JVM of this process."""
+    is_free = main_class.endswith(_DOING_ONE_THING) and _turn.acquire(blocking=False)
     if not is_free:
         return subprocess.run(java_command(main_class, *arguments), input=stdin, capture_output=True, check=False)
     try:
@@ -114,7 +114,7 @@ def run_tool(main_class: str, *arguments: str, stdin: bytes = b"") -> subprocess
         _turn.release()
 
 
-_ASKING_ONCE = ("Command", "DumpLogSegments")
+_DOING_ONE_THING = ("Command", "DumpLogSegments", "StorageTool")
 _turn = threading.Lock()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +19,7 @@ from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.class_archives import kafka_options
 from tests.support.free_ports import free_ports
 from tests.support.kafka_server import KafkaServer
-from tests.support.oracle import java_command
+from tests.support.oracle import run_tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,14 +132,14 @@ class SecuredKafka:
 
     def _make_token(self) -> tuple[str, str]:
         """(id, HMAC), by Kafka's own tool."""
-        command = java_command(
+        done = run_tool(
             "org.apache.kafka.tools.DelegationTokenCommand",
             *("--create", "--max-life-time-period", "-1"),
             *("--bootstrap-server", f"127.0.0.1:{self.ports['SASLP']}"),
             *("--command-config", str(self.write("PLAIN"))),
         )
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        row = done.stdout.strip().splitlines()[-1].split()
+        done.check_returncode()
+        row = done.stdout.decode().strip().splitlines()[-1].split()
         return row[0], row[1]
 
     def stop(self) -> None:
