@@ -337,6 +337,15 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     watched.step()
 
 
+@pytest.mark.skipif(not Path("/proc/kmsg").exists(), reason="files whose reading waits are Linux's")
+def test_a_file_of_the_system_is_not_waited_for(tmp_path: Path) -> None:
+    """Its reader, who must be root, waits for the next line of the kernel."""
+    watched = Watched(tmp_path, sign(CA))
+    watched.settings["ssl.keystore.location"] = "/proc/kmsg"
+    with pytest.raises(UsageError, match="/proc/kmsg is empty"):
+        watched.certificate.ensure_usable(watched.config())
+
+
 # --- by a change of settings
 
 
