@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
-from core.security.certificate_fields import CertificateFields, parse_certificate
+from core.security.certificate_fields import CertificateFields, find_numbers, parse_certificate
 from core.security.client_security import KeyStore, StoreType, Tls, TrustStore
 from core.security.jks import JCEKS_MAGIC, MAGIC, JavaKeyStore, KeyStoreError, parse_jks
+from core.security.sasl.scram import MOST_ITERATIONS
 from core.security.secret import Secret
 from core.security.server_security import ClientAuth, ServerTls
 
@@ -334,6 +335,7 @@ def _load_pem(context: ssl.SSLContext, name: str, pem: str, password: Secret | N
     for kind, found in (("PRIVATE KEY", "private key"), ("CERTIFICATE", "certificate")):
         if kinds and not any(one.endswith(kind) for one in kinds):
             raise UsageError(f"{where} holds no {found}, but {', '.join(map(str.lower, kinds))}")
+    _ensure_quick(pem, where)
     try:
         context.load_cert_chain(name, password=find_password)
     except ssl.SSLError as error:
@@ -351,6 +353,27 @@ def _load_pem(context: ssl.SSLContext, name: str, pem: str, password: Secret | N
             f"the key in {where} can't be read: it is damaged",
             hint="expected -----BEGIN PRIVATE KEY----- and CERTIFICATE",
         ) from None
+
+
+def _ensure_quick(pem: str, where: str) -> None:
+    """Raises UsageError for a key whose password takes seconds to try, or, with 2^31 iterations, twenty minutes: it may
+    come from a client that changes settings, and the broker would wait.
+    """
+    for kind, block in _pem_blocks(pem):
+        if kind != "ENCRYPTED PRIVATE KEY":
+            continue
+        try:
+            iterations = max(
+                find_numbers(base64.b64decode("".join(block.splitlines()[1:-1]), validate=True)), default=0
+            )
+        except (ValueError, RecursionError):
+            raise UsageError(f"the key in {where} can't be read: it is damaged") from None
+        if iterations > MOST_ITERATIONS:
+            raise UsageError(
+                f"the key in {where} can't be used: its password takes {iterations} iterations, "
+                f"expected at most {MOST_ITERATIONS}",
+                hint="openssl pkcs8 -topk8 -iter 100000 encrypts it again",
+            )
 
 
 @contextlib.contextmanager

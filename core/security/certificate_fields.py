@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-_SEQUENCE, _SET, _OID, _OCTETS = 0x30, 0x31, 0x06, 0x04
+_SEQUENCE, _SET, _INTEGER, _OID, _OCTETS = 0x30, 0x31, 0x02, 0x06, 0x04
 _VERSION, _EXTENSIONS = 0xA0, 0xA3
 _TIME_FORMATS = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 _TEXTS = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
@@ -71,6 +71,15 @@ def parse_certificate(der: bytes) -> CertificateFields:
 def distinguished_name(der: bytes) -> str:
     """Returns the text of a name, as Java gives it. Raises ValueError for other bytes."""
     return _name_text(_only(der, _SEQUENCE))
+
+
+def find_numbers(der: bytes) -> Iterator[int]:
+    """Yields each INTEGER in these elements and in their sequences. Raises ValueError where one is cut off."""
+    for tag, value, _ in _elements(der):
+        if tag == _INTEGER:
+            yield int.from_bytes(value)
+        elif tag == _SEQUENCE:
+            yield from find_numbers(value)
 
 
 def _name_text(name: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import ssl
@@ -281,6 +282,47 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "the key in {} can't be read: it is damaged",
     ),
 }
+
+
+def slow_key(iterations: int, header: str = "") -> str:
+    """PEM of an EncryptedPrivateKeyInfo (RFC 5958) of PBES2, by hand: as much of it as is read before a password."""
+
+    def sized(tag: int, *parts: bytes) -> bytes:
+        data = b"".join(parts)
+        return bytes([tag, len(data)]) + data
+
+    pbes2, pbkdf2, aes = (
+        bytes.fromhex(oid) for oid in ("2a864886f70d01050d", "2a864886f70d01050c", "60864801650304012a")
+    )
+    derived = sized(0x30, sized(4, bytes(8)), sized(2, iterations.to_bytes(5)))
+    encrypted = sized(0x30, sized(6, aes), sized(4, bytes(16)))
+    methods = sized(0x30, sized(0x30, sized(6, pbkdf2), derived), encrypted)
+    der = sized(0x30, sized(0x30, sized(6, pbes2), methods), sized(4, bytes(48)))
+    kind = "ENCRYPTED PRIVATE KEY-----"
+    return f"-----BEGIN {kind}\n{header}{base64.b64encode(der).decode()}\n-----END {kind}\n"
+
+
+@for_each(
+    "key, why",
+    [
+        (slow_key(2**31 - 1), "its password takes 2147483647 iterations, expected at most 1048576"),
+        (slow_key(2**31 - 1, "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n"), "it is damaged"),
+        (slow_key(2048), "the password is wrong, or it is damaged"),
+    ],
+)
+def test_a_key_can_not_keep_the_broker_busy(key: str, why: str) -> None:
+    """A client may set one while the broker serves; OpenSSL would try its password for twenty minutes."""
+    with pytest.raises(UsageError, match=why):
+        make_server_context(
+            server(
+                {
+                    "ssl.keystore.type": "PEM",
+                    "ssl.keystore.key": key,
+                    "ssl.keystore.certificate.chain": SERVER.pem,
+                    "ssl.key.password": "pw",
+                }
+            )
+        )
 
 
 @for_each("what", BAD)
