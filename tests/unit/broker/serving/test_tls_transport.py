@@ -239,7 +239,7 @@ def test_the_socket_wakes_for_all_that_is_missing(tmp_path: Path, version: V) ->
     server, client = contexts(tmp_path, maximum_version=version)
     pair = Pair(server, client).shake_hands()
     dice = Random(1)
-    for _ in range(300):
+    for _ in range(50):
         pieces = [dice.randbytes(dice.choice((1, 10, 1000, 16384))) for _ in range(dice.randrange(1, 20))]
         wire, size, came = pair.peer.seal(*pieces), sum(map(len, pieces)), 0
         while wire:
@@ -434,12 +434,11 @@ def test_any_pieces_arrive_whole(tmp_path: Path, version: V) -> None:
     assert came == data
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_bent_records(both: tuple[ssl.SSLContext, ssl.SSLContext], seed: int) -> None:
-    """Before, in and after the handshake: each ends in data that was sent, or is refused as TLS; more of them at
-    length are in test_hostile_records.py.
+def test_bent_records(both: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """Before, in and after the handshake: each ends in data that was sent, or is refused as TLS; the longer tier has
+    more of them (test_hostile_records.py).
     """
-    dice = Random(seed)
+    dice = Random(1)
     for _ in range(60):
         pair = Pair(*both)
         stage = dice.randrange(3)
