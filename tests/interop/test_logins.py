@@ -18,6 +18,7 @@ from tests.support.oracle import requires_kafka, run_tool
 from tests.support.raw_sasl_client import JAAS
 from tests.support.server import Server, call_plog
 from tests.support.waiting import ANSWER_SECONDS, wait_until
+from tests.support.ways_in import Way, write_properties
 
 SESSION_MS = 3000
 LOGINS = int(os.environ.get("PLOG_LOGINS", "4"))
@@ -25,13 +26,11 @@ LOGINS = int(os.environ.get("PLOG_LOGINS", "4"))
 COUNT = 50
 PASSWORD = "pw=1,2"
 WAYS = {
-    "PLAIN": ("alice", "alice-secret"),
-    "SCRAM-SHA-256": ("sam", PASSWORD),
-    "SCRAM-SHA-512": ("sam", PASSWORD),
-    "SCRAM-SHA-256 of odd names": ("a,b=c", PASSWORD),
+    "PLAIN": Way(mechanism="PLAIN", user="alice", password="alice-secret"),
+    "SCRAM-SHA-256": Way(mechanism="SCRAM-SHA-256", user="sam", password=PASSWORD),
+    "SCRAM-SHA-512": Way(mechanism="SCRAM-SHA-512", user="sam", password=PASSWORD),
+    "SCRAM-SHA-256 of odd names": Way(mechanism="SCRAM-SHA-256", user="a,b=c", password=PASSWORD),
 }
-"""The mechanism, and after it what else is special; the user and the password."""
-MODULES = {"PLAIN": "plain.PlainLoginModule"}
 
 
 class Logins(Server):
@@ -64,9 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logins]:
         "listener.name.reauth.connections.max.reauth.ms": str(SESSION_MS),
         "plog.request": "DEBUG",
     }
-    config = folder / "server.properties"
-    config.touch(0o600)
-    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    config = write_properties(folder / "server.properties", settings)
     listeners = ["--listener", "LOGIN://127.0.0.1:0", "--listener", "REAUTH://127.0.0.1:0"]
     arguments = ["--config", str(config), "--metrics-listen", "127.0.0.1:0", *listeners]
     with Logins(folder / "data", *arguments) as running:
@@ -83,14 +80,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logins]:
 
 def settings_of(way: str, address: str) -> dict[str, Any]:
     """librdkafka's."""
-    name, password = WAYS[way]
-    return {
-        "bootstrap.servers": address,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": way.split()[0],
-        "sasl.username": name,
-        "sasl.password": password,
-    }
+    return {"bootstrap.servers": address, **WAYS[way].librdkafka()}
 
 
 def confluent(way: str, address: str, topic: str) -> list[bytes]:
@@ -107,21 +97,10 @@ def confluent(way: str, address: str, topic: str) -> list[bytes]:
     return found
 
 
-def python_settings(way: str, address: str) -> dict[str, Any]:
-    name, password = WAYS[way]
-    return {
-        "bootstrap_servers": address,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": way.split()[0],
-        "sasl_plain_username": name,
-        "sasl_plain_password": password,
-    }
-
-
 def kafka_python(way: str, address: str, topic: str) -> list[bytes]:
     from kafka import KafkaConsumer, KafkaProducer
 
-    settings = python_settings(way, address)
+    settings = {"bootstrap_servers": address, **WAYS[way].python()}
     name = settings["sasl_plain_username"].replace("=", "=3D").replace(",", "=2C")
     settings["sasl_plain_username"] = name  # it leaves that to its caller
     producer = KafkaProducer(**settings)
@@ -139,7 +118,7 @@ def aiokafka(way: str, address: str, topic: str) -> list[bytes]:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     async def run() -> list[bytes]:
-        settings = python_settings(way, address)
+        settings = {"bootstrap_servers": address, **WAYS[way].python()}
         async with AIOKafkaProducer(**settings) as producer:
             for number in range(COUNT):
                 await producer.send_and_wait(topic, str(number).encode())
@@ -153,21 +132,6 @@ def by_kcat(way: str, address: str, topic: str) -> list[bytes]:
     options = [f"-X{name}={value}" for name, value in settings_of(way, address).items()]
     kcat("-P", "-t", topic, *options, stdin="".join(f"{number}\n" for number in range(COUNT)).encode())
     return kcat("-C", "-t", topic, "-o", "beginning", "-c", str(COUNT), *options).split()
-
-
-def java_properties(way: str, folder: Path) -> str:
-    """A file of them."""
-    name, password = WAYS[way]
-    mechanism = way.split()[0]
-    module = MODULES.get(mechanism, "scram.ScramLoginModule")
-    path = folder / "client.properties"
-    path.touch(0o600)
-    path.write_text(
-        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
-        f"sasl.jaas.config=org.apache.kafka.common.security.{module} required "
-        f'username="{name}" password="{password}";\n'
-    )
-    return str(path)
 
 
 CLIENTS: dict[str, Callable[[str, str, str], list[bytes]]] = {
@@ -194,7 +158,7 @@ def test_kcat_logs_in(way: str, server: Logins, topic: str) -> None:
 @pytest.mark.java
 @pytest.mark.parametrize("way", WAYS)
 def test_kafkas_tools_log_in(way: str, server: Logins, topic: str, tmp_path: Path) -> None:
-    config = java_properties(way, tmp_path)
+    config = str(WAYS[way].write_java(tmp_path / "client.properties"))
     where = ("--bootstrap-server", server.address, "--command-config", config, "--topic", topic)
     made = run_tool("org.apache.kafka.tools.ConsoleProducer", *where, stdin=b"\n".join(NUMBERS) + b"\n")
     assert b"ERROR" not in made.stderr
@@ -247,7 +211,7 @@ def test_java_authenticates_again_under_load(server: Logins, topic: str, tmp_pat
     """Its producer is idempotent: as many records are there as it says that it sent."""
     count = LOGINS * SESSION_MS // 10
     before = server.reauthentications()
-    config = java_properties("SCRAM-SHA-256", tmp_path)
+    config = str(WAYS["SCRAM-SHA-256"].write_java(tmp_path / "client.properties"))
     done = run_tool(
         "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(count), "--record-size",
         "100", "--throughput", "100", "--bootstrap-server", server.reauth_address, "--command-config", config,

@@ -56,6 +56,24 @@ def without_certificate(client: ssl.SSLContext) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=ssl.DER_cert_to_PEM_cert(client.get_ca_certs(binary_form=True)[0]))
 
 
+def shaken(
+    client: ssl.SSLContext,
+    server: ssl.SSLContext,
+    session: ssl.SSLSession | None = None,
+    name: str | None = "localhost",
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends, in memory, after a handshake and a byte of the server's; ssl.SSLError where either refuses."""
+    a, b = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(a, b, server_hostname=name, session=session), server.wrap_bio(b, a, server_side=True)
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    ends[1].write(b"x")
+    ends[0].read(1)
+    return ends
+
+
 class TlsPeer:
     """`sock` does not block."""
 

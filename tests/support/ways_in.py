@@ -19,11 +19,11 @@ _SCRAM_MODULE = "scram.ScramLoginModule"
 
 @dataclass(frozen=True)
 class Way:
-    """With TLS; `mechanism`, `user` and `password` if SASL is asked for, `certificate` (a PEM file of the key and the
-    certificates) if the client shows one.
+    """With TLS if there is a `ca`; `mechanism`, `user` and `password` if SASL is asked for, `certificate` (a PEM file
+    of the key and the certificates) if the client shows one.
     """
 
-    ca: Path
+    ca: Path | None = None
     mechanism: str = ""
     user: str = ""
     password: str = ""
@@ -33,15 +33,13 @@ class Way:
 
     @property
     def protocol(self) -> str:
-        return "SASL_SSL" if self.mechanism else "SSL"
+        return ("SASL_" if self.mechanism else "") + ("SSL" if self.ca else "PLAINTEXT")
 
     def java(self) -> dict[str, str]:
         """As Java's clients, Spark's connector and plog's commands have them."""
-        found = {
-            "security.protocol": self.protocol,
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.ca),
-        }
+        found = {"security.protocol": self.protocol}
+        if self.ca:
+            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca)}
         if self.certificate:
             found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self.certificate)}
         if self.mechanism:
@@ -55,7 +53,9 @@ class Way:
         return write_properties(path, {**self.java(), **more})
 
     def librdkafka(self) -> dict[str, str]:
-        found = {"security.protocol": self.protocol, "ssl.ca.location": str(self.ca)}
+        found = {"security.protocol": self.protocol}
+        if self.ca:
+            found["ssl.ca.location"] = str(self.ca)
         if self.certificate:
             found |= {"ssl.certificate.location": str(self.certificate), "ssl.key.location": str(self.certificate)}
         if self.mechanism:
@@ -68,10 +68,12 @@ class Way:
 
     def python(self) -> dict[str, Any]:
         """As kafka-python and aiokafka have it."""
-        context = ssl.create_default_context(cafile=str(self.ca))
-        if self.certificate:
-            context.load_cert_chain(self.certificate)
-        found: dict[str, Any] = {"security_protocol": self.protocol, "ssl_context": context}
+        found: dict[str, Any] = {"security_protocol": self.protocol}
+        if self.ca:
+            context = ssl.create_default_context(cafile=str(self.ca))
+            if self.certificate:
+                context.load_cert_chain(self.certificate)
+            found["ssl_context"] = context
         if self.mechanism:
             found |= {
                 "sasl_mechanism": self.mechanism,

@@ -21,6 +21,7 @@ from core.security.server_security import ClientAuth, ServerTls
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
+from tests.support.tls_peer import shaken
 
 STORES = GOLDEN.parent / "keystores"
 MARKED = "m4rked-pa55word"
@@ -58,26 +59,6 @@ def client(trusted: str = CA.pem, own: Certificate | None = None, folder: Path |
     if own is not None and folder is not None:
         context.load_cert_chain(*own.write(folder, "own"))
     return context
-
-
-def shaken(
-    context: ssl.SSLContext, ours: ssl.SSLContext, session: ssl.SSLSession | None = None
-) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """The client's end and the server's after a handshake and a byte; ssl.SSLError where either refuses."""
-    a, b = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (
-        context.wrap_bio(a, b, server_hostname="localhost", session=session),
-        ours.wrap_bio(b, a, server_side=True),
-    )
-    for _ in range(4):
-        for end in ends:
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-    ends[1].write(b"x")
-    ends[0].read(1)
-    return ends
 
 
 FORMS = {

@@ -17,6 +17,7 @@ from core.security.jks import KeyStoreError, parse_jks
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
+from tests.support.tls_peer import shaken
 
 STORES = GOLDEN.parent / "keystores"
 CERTIFICATE = ssl.PEM_cert_to_DER_cert((STORES / "client.pem").read_text())
@@ -29,17 +30,9 @@ def tls(**settings: str | Path) -> Tls:
     return found
 
 
-def shaken(client: ssl.SSLContext, server: ssl.SSLContext, name: str | None = None) -> bytes | None:
-    """A handshake in memory; the certificate that the client showed. ssl.SSLError where either side refuses."""
-    a, b = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [client.wrap_bio(a, b, server_hostname=name), server.wrap_bio(b, a, server_side=True)]
-    for _ in range(4):
-        for end in ends:
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-    return ends[1].getpeercert(binary_form=True)
+def shown_by(client: ssl.SSLContext, server: ssl.SSLContext, name: str | None = None) -> bytes | None:
+    """The certificate that the client showed."""
+    return shaken(client, server, name=name)[1].getpeercert(binary_form=True)
 
 
 def asking_server() -> ssl.SSLContext:
@@ -84,7 +77,7 @@ def settings_in_store(settings: dict[str, str]) -> dict[str, str]:
 def test_each_form_of_trust_and_of_keys(trust: str, key: str) -> None:
     named = settings_in_store({**TRUST[trust], **KEYS[key], "ssl.endpoint.identification.algorithm": ""})
     context = make_context(parse_client_settings({"security.protocol": "SSL", **named}).security.tls or Tls())
-    assert shaken(context, asking_server()) == CERTIFICATE
+    assert shown_by(context, asking_server()) == CERTIFICATE
 
 
 def on_a_line(pem: str) -> str:
@@ -100,7 +93,7 @@ def test_pem_in_the_settings() -> None:
             ssl_keystore_key=form(key),
             ssl_endpoint_identification_algorithm="",
         )
-        assert shaken(make_context(settings), asking_server()) == CERTIFICATE
+        assert shown_by(make_context(settings), asking_server()) == CERTIFICATE
 
 
 def test_pem_in_one_file_with_a_password(tmp_path: Path) -> None:
@@ -114,10 +107,10 @@ def test_pem_in_one_file_with_a_password(tmp_path: Path) -> None:
     server.load_verify_locations(tmp_path / "ca.pem")
     server.verify_mode = ssl.CERT_REQUIRED
     settings = tls(ssl_keystore_location=path, ssl_key_password="pw", ssl_truststore_location=tmp_path / "ca.pem")
-    shown = shaken(make_context(settings), server, "localhost")
+    shown = shown_by(make_context(settings), server, "localhost")
     assert shown == ssl.PEM_cert_to_DER_cert(alice.pem)
     with pytest.raises(ssl.SSLCertVerificationError, match="example"):
-        shaken(make_context(settings), server, "example.com")
+        shown_by(make_context(settings), server, "example.com")
 
 
 @for_each(
