@@ -171,3 +171,13 @@ def test_a_module_without_a_test_of_the_first_tier_is_not_imported(tmp_path: Pat
         module.write_text(f"import pytest\n\n{marks}\ndef test(): ...\n")
         assert has_first(module) is has_one, marks
     assert not has_first(ROOT / "tests/interop/test_spark.py")
+
+
+def test_each_option_of_torture_stands_once_and_names_tests_that_exist() -> None:
+    text = (ROOT / "scripts" / "torture").read_text()
+    cases = re.findall(r"^    (--[a-z-]+)\)$", text, re.MULTILINE)
+    said = re.findall(r"^#   scripts/torture (--[a-z-]+)", text, re.MULTILINE)
+    assert sorted(cases) == sorted(said)
+    assert len(set(cases)) == len(cases), "bash takes the first case of two"
+    missing = [name for name in re.findall(r"tests/[\w/.]+", text) if not (ROOT / name).exists()]
+    assert missing == []
