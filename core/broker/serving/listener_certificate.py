@@ -207,7 +207,7 @@ def _load(tls: ServerTls) -> _Loaded:
     for name, found in find_files(tls.tls).items():
         if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise UsageError(f"{name} is no file that can be read again")
-        if state is not None and stat.S_ISREG(state[0]) and state[3] == 0:
+        if found is not None and stat.S_ISREG(found.st_mode) and found.st_size == 0:
             raise UsageError(f"{name} is empty")
     return _Loaded(source, load_server_context(tls))
 
