@@ -40,6 +40,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger("plog.config")
 
+_MOST_CHARACTERS = 32767
+"""Of a value, as in Kafka (KAFKA-18020): a rule or the users of a listener could keep the broker busy for minutes."""
+
 Overrides = Mapping[str, str | None]
 """Key -> its new value; None removes it."""
 
@@ -141,6 +144,9 @@ class _StoredConfigs(ConfigResource):
         return self._stored
 
     def alter(self, changes: Overrides, *, validate_only: bool) -> Pending[KafkaError | None] | None:
+        if any(len(value or "") > _MOST_CHARACTERS for value in changes.values()):
+            why = f"it exceeds the maximum value size of {_MOST_CHARACTERS} bytes."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"The configuration value cannot be added because {why}")
         after = {key: value for key, value in {**self.overrides(), **changes}.items() if value is not None}
         self._ensure_valid(after)
         self._ensure_usable(changes, after)

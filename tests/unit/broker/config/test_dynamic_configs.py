@@ -72,6 +72,8 @@ REFUSED: list[tuple[int, str, list[Change], int, str]] = [
      "consumer.heartbeat.interval.ms must be greater than or equal to group.consumer.min.heartbeat.interval.ms"),
     (GROUP, "g", [("consumer.heartbeat.interval.ms", SET, "20000")], INVALID_CONFIG,
      "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms"),
+    (GROUP, "g", [("nope", SET, "1" * 32768)], INVALID_CONFIG,
+     "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes."),
     (GROUP, "g", [("nope", SET, "1")], INVALID_CONFIG, "Unknown group config name: nope"),
     (GROUP, "", [("consumer.session.timeout.ms", SET, "50000")], INVALID_REQUEST,
      "Default group resources are not allowed."),
