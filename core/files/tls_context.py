@@ -12,6 +12,7 @@ import os
 import re
 import ssl
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -105,7 +106,15 @@ def _about(setting: str) -> Iterator[None]:
 
 
 def _certificates_in(pem: str) -> list[bytes]:
-    return [ssl.PEM_cert_to_DER_cert(block) for kind, block in _pem_blocks(pem) if kind == "CERTIFICATE"]
+    return [_der(block) for kind, block in _pem_blocks(pem) if kind == "CERTIFICATE"]
+
+
+def _der(block: str, where: str | Path = "the store") -> bytes:
+    """Raises UsageError for a block of PEM that is no base64; OpenSSL takes some of these."""
+    try:
+        return ssl.PEM_cert_to_DER_cert(block)
+    except ValueError:
+        raise UsageError(f"{where} holds a certificate that does not decode: it is no base64") from None
 
 
 def _fields(certificate: bytes) -> CertificateFields:
@@ -265,8 +274,9 @@ def _trust_pem(context: ssl.SSLContext, text: str, where: str) -> None:
 def _trust(context: ssl.SSLContext, certificates: str | bytes, where: str) -> None:
     try:
         context.load_verify_locations(cadata=certificates)
-    except (ssl.SSLError, ValueError) as error:
-        raise UsageError(f"{where} holds a certificate that does not decode: {_reason(error)}") from None
+    except (ssl.SSLError, ValueError, TypeError) as error:
+        what = "it is no base64" if isinstance(error, TypeError) else _reason(error)  # a letter that is not ASCII
+        raise UsageError(f"{where} holds a certificate that does not decode: {what}") from None
 
 
 # --- our key
@@ -444,7 +454,7 @@ def read_certificates(path: Path, find_password: Callable[[], Secret | None]) ->
         raise
     _ensure_type(data, None, path)
     if _is_pem(data):
-        found = [ssl.PEM_cert_to_DER_cert(block) for block in _certificate_blocks(data.decode("latin-1"), path)]
+        found = [_der(block, path) for block in _certificate_blocks(data.decode("latin-1"), path)]
     elif data.startswith(MAGIC):
         store = _jks(data, path, None, None, wants_keys=False)
         found = [*(one for _, chain in store.keys for one in chain), *store.certificates]
@@ -542,6 +552,7 @@ def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | N
             f"{path} is PKCS12, which needs more packages: cryptography",
             hint="pip install 'plog-kafka[security]', or use PEM",
         ) from error
+    warnings.filterwarnings("ignore", "PKCS#12 bundle could not be parsed as DER")  # it is read all the same
     try:
         found = load_pkcs12(data, password.reveal().encode() if password else None)
     except (ValueError, TypeError):

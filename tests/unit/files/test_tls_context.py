@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
+import warnings
 from pathlib import Path
 
 import pytest
 
 from core.common.errors import UsageError
-from core.files.tls_context import make_context
+from core.files.tls_context import make_context, read_certificates
 from core.security.client_security import Tls
 from core.security.client_settings import parse_client_settings
 from core.security.jks import KeyStoreError, parse_jks
@@ -130,6 +131,7 @@ def test_pem_in_one_file_with_a_password(tmp_path: Path) -> None:
         ({"ssl.keystore.location": "client.jks", "ssl.keystore.password": "changeit"}, "password of the private key"),
         ({"ssl.keystore.location": "client.pem"}, "holds no private key, but certificate"),
         ({"ssl.truststore.certificates": "-----BEGIN CERTIFICATE----- AAAA -----END CERTIFICATE-----"}, "not decode"),
+        ({"ssl.truststore.certificates": "-----BEGIN CERTIFICATE----- AA\xe9A -----END CERTIFICATE-----"}, "no base64"),
         ({"ssl.truststore.certificates": "nothing"}, "holds no certificate"),
         ({"ssl.cipher.suites": "NOTHING"}, "OpenSSL knows none"),
     ],
@@ -144,6 +146,24 @@ def test_what_is_wrong_is_told(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
         make_context(wanted)
     assert "marked" not in f"{raised.value.message} {raised.value.hint}"
+
+
+@for_each("damaged", ["M\xe9II", "MI"])
+def test_a_certificate_that_is_no_base64(damaged: str, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.pem"
+    pem = (STORES / "client.pem").read_text().replace("MII", damaged, 1)
+    path.write_text(pem, "latin-1")
+    with pytest.raises(UsageError, match=f"{path} holds a certificate that does not decode"):
+        read_certificates(path, lambda: None)
+
+
+def test_a_store_with_bytes_after_its_end_is_read_without_a_warning_of_pythons(tmp_path: Path) -> None:
+    path = tmp_path / "trust.p12"
+    path.write_bytes((STORES / "trust.p12").read_bytes() + b"more")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        make_context(tls(ssl_truststore_location=path, ssl_truststore_password="changeit"))
+    assert found == []
 
 
 def test_a_directory_of_certificates(tmp_path: Path) -> None:
