@@ -87,6 +87,11 @@ class UnenforcedSecurity:
         await self.acls.start()
         if self._has_login:
             node = await read_or_create(self._session, LOGIN_SECRET, os.urandom(LOGIN_SECRET_BYTES))
+            if len(node.data) != LOGIN_SECRET_BYTES:
+                raise UsageError(
+                    f"{LOGIN_SECRET} in ZooKeeper has {len(node.data)} bytes, expected {LOGIN_SECRET_BYTES} random",
+                    hint="delete that node: the next broker of plog to start makes another",
+                )
             self.login_secret = node.data
         self._node_id = node_id  # not before all is known
         self.ensure_open()  # also for findings of `_look` before anybody subscribed

@@ -14,7 +14,7 @@ import pytest
 
 from core.broker.replication.zookeeper_security import ZooKeeperSecurity
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import KafkaError, UsageError
 from core.common.pending import Pending
 from core.protocol.schema.quotas_and_users import ScramCredentialDeletion, ScramCredentialUpsertion
 from core.security.acl import Acl, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
@@ -39,6 +39,13 @@ async def opened_in(zookeeper: FakeZooKeeper, **settings: str) -> Opened:
 def acl(name: str = "t", who: str = "User:a", operation: AclOperation = AclOperation.READ, prefix: bool = False) -> Acl:
     pattern_type = PatternType.PREFIXED if prefix else PatternType.LITERAL
     return Acl(ResourceType.TOPIC, name, pattern_type, who, "*", operation, AclPermissionType.ALLOW)
+
+
+LOGIN = {
+    "listeners": "IN://127.0.0.1:9093",
+    "listener.security.protocol.map": "IN:SASL_PLAINTEXT",
+    "listener.name.in.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+}
 
 
 async def outcome(pending: Any) -> Any:
@@ -257,14 +264,9 @@ async def test_a_login_is_held_against_what_zookeeper_has() -> None:
 async def test_brokers_at_which_clients_log_in_share_a_secret() -> None:
     """Nobody else may read its node, as those of users."""
     zookeeper = FakeZooKeeper()
-    settings = {
-        "listeners": "IN://127.0.0.1:9093",
-        "listener.security.protocol.map": "IN:SASL_PLAINTEXT",
-        "listener.name.in.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    }
     found = []
     for _ in range(2):
-        opened = Opened(zookeeper, **settings)
+        opened = Opened(zookeeper, **LOGIN)
         await opened.start()
         found.append(opened.entry.security.login_secret)
     assert found[0] == found[1]
@@ -272,3 +274,11 @@ async def test_brokers_at_which_clients_log_in_share_a_secret() -> None:
     assert [one.permissions for one in acls_of(LOGIN_SECRET, is_secured=True)] == [31]
     none = await opened_in(FakeZooKeeper())
     assert none.entry.security.login_secret == b""
+
+
+@for_each("data", [b"", b"no secret"])
+async def test_a_secret_that_anybody_could_guess_is_refused(data: bytes) -> None:
+    zookeeper = FakeZooKeeper()
+    put(zookeeper, LOGIN_SECRET, data)
+    with pytest.raises(UsageError, match=f"/plog-login-secret in ZooKeeper has {len(data)} bytes, expected 32 random"):
+        await Opened(zookeeper, **LOGIN).start()
