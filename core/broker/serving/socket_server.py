@@ -163,8 +163,10 @@ class SocketServer:
         configs.checks.append(partial(_ensure_obeyable, listener))
         configs.on_changed.append(partial(_maybe_change, door, listener))
         if loaded is not None:
-            served.certificate = ListenerCertificate(listener, door, loaded, lambda: configs.broker, services.runtime)
-            configs.checks.append(served.certificate.ensure_usable)
+            certificate = ListenerCertificate(listener, door, loaded, lambda: configs.broker, services.runtime)
+            served.certificate = certificate
+            configs.checks.append(certificate.ensure_usable)
+            configs.on_changed.append(lambda _config: certificate.step())
         if door.security.sasl is not None:
             served.logins = SaslLogins(
                 door,

@@ -160,6 +160,19 @@ async def test_a_client_without_the_certificate_that_it_must_show_is_not_served_
         writer.close()
 
 
+async def test_a_changed_setting_of_tls_does_not_wait_for_the_next_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SocketServer, "_housekeep", lambda _server: None)
+    async with serving(tmp_path) as (broker, server):
+        before = server.served["TLS"].door.context
+        assert alter(broker, "1", listener_name_tls_ssl_enabled_protocols="TLSv1.3") == (0, "")
+        while (context := server.served["TLS"].door.context) is before:
+            await asyncio.sleep(0)
+        assert context is not None
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
 async def test_what_another_kafka_wrote_is_obeyed_as_far_as_it_can_be(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
