@@ -271,8 +271,7 @@ def _run(args: list[str] | None) -> int:
     except OSError as error:
         return _report_refused(error)
     except Exception as error:  # noqa: BLE001 - the door of the command line
-        mistake = _find_mistake(error)
-        if mistake is not None:
+        if (mistake := _find_mistake(error)) is not None:
             return _report(mistake)
         loop = _find_loop(error)
         return _report_our_bug(error) if loop is None else _report_refused(loop)
@@ -337,8 +336,7 @@ def _report_usage(error: Any) -> int:  # typer's ClickException
         return 2
     message = error.format_message().replace("\n\t", " ")  # the choices of an argument are lines of their own
     say(f"error: {message}")
-    context = getattr(error, "ctx", None)
-    if context is not None:
+    if (context := getattr(error, "ctx", None)) is not None:
         say(f"hint: {context.command_path} --help")
     return 2
 
