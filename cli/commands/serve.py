@@ -271,8 +271,7 @@ def _without_passwords(settings: dict[str, str]) -> dict[str, str]:
 
 def _with_references(properties: dict[str, str], where: str) -> dict[str, str]:
     """Returns the properties with ${env:NAME}, ${file:PATH:KEY} and ${directory:PATH:FILE} replaced, as by Kafka's
-    config providers. Raises UsageError for a value that plog heeds and
-    another provider has.
+    config providers. Raises UsageError for a value that plog heeds and another provider has.
     """
     if not any("${" in text for text in properties.values()):
         return properties

@@ -62,13 +62,7 @@ from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary
 from core.common.topic_partition import random_uuid, uuid_text
 from core.compaction.cleaner_process import CleanerProcess
 from core.files.directory_lock import DirectoryLock, find_lock_holder
-from core.files.file_names import (
-    LOCK,
-    META_PROPERTIES,
-    ensure_no_cluster,
-    holds_segments,
-    parse_offset_file_name,
-)
+from core.files.file_names import LOCK, META_PROPERTIES, ensure_no_cluster, holds_segments, parse_offset_file_name
 from core.files.login_secret import read_or_make_login_secret
 from core.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from core.files.owner_socket_file import OWNER_SOCKET

@@ -9,8 +9,7 @@
 A name's text is Java's, because ACLs and mapping rules are written for Kafka's principals: RFC 2253 as
 `sun.security.x509.AVA.toRFC2253String` has it. Parts come last first; a part has its keyword only if RFC 2253 names
 one; values of other parts, and those that are no text, are DER in hex. (Of some bytes that are no UTF-8, Java makes one
-U+FFFD and Python two.) Line breaks and control characters stay as they
-are, so whoever prints a name makes it printable first.
+U+FFFD and Python two.) Line breaks and control characters stay as they are: make a name printable before you print it.
 """
 
 from __future__ import annotations
