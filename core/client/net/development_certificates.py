@@ -22,14 +22,14 @@ from core.common.errors import PlogError, UsageError
 from core.common.filesystem import access_error
 from core.common.out_file import write_whole
 from core.security.certificates import Certificate, Validity, make_ca, sign
+from core.security.client_settings import LOGIN_MODULES
+from core.security.sasl.scram import MECHANISMS as SCRAM_MECHANISMS
 
 STORE_PASSWORD = "changeit"  # noqa: S105 - Java's word for a key store whose file's mode is what protects it
 SERVER_PORT = 9093
 OWN_NAMES = ("localhost", "127.0.0.1", "::1")
 _DAYS = (-1, 365)  # the clock of another machine may be behind
 _PRIVATE, _PUBLIC = 0o600, 0o644
-_MODULES = "org.apache.kafka.common.security."
-_PLAIN_MODULE, _SCRAM_MODULE = _MODULES + "plain.PlainLoginModule", _MODULES + "scram.ScramLoginModule"
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """The names that may be a part of an option's name in a login configuration of Java's."""
 
@@ -184,10 +184,9 @@ def _settings(folder: Path, security: DevelopmentSecurity, passwords: Mapping[st
 
 
 def _login(mechanism: str, user: str, password: str) -> dict[str, str]:
-    module = _PLAIN_MODULE if mechanism == "PLAIN" else _SCRAM_MODULE
     return {
         "sasl.mechanism": mechanism,
-        "sasl.jaas.config": f'{module} required username="{user}" password="{password}";',
+        "sasl.jaas.config": f'{LOGIN_MODULES[mechanism]} required username="{user}" password="{password}";',
     }
 
 
@@ -196,16 +195,17 @@ def _server_logins(protocol: str, passwords: Mapping[str, str]) -> dict[str, str
     with which brokers log in at each other.
     """
     name, password = next(iter(passwords.items()))
+    own = f'username="{name}" password="{password}"'
     users = "".join(f' user_{user}="{one}"' for user, one in passwords.items())
     prefix = f"listener.name.{protocol.lower()}."
     scram = {
-        f"{prefix}{mechanism.lower()}.sasl.jaas.config": f"{_SCRAM_MODULE} required;"
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        f"{prefix}{mechanism.lower()}.sasl.jaas.config": f"{LOGIN_MODULES[mechanism]} required;"
+        for mechanism in SCRAM_MECHANISMS
     }
     return {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM_MECHANISMS)),
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        f"{prefix}plain.sasl.jaas.config": f'{_PLAIN_MODULE} required username="{name}" password="{password}"{users};',
+        f"{prefix}plain.sasl.jaas.config": f"{LOGIN_MODULES['PLAIN']} required {own}{users};",
         **scram,
     }
 
