@@ -54,8 +54,6 @@ _HANDSHAKE_KEY = SASL_HANDSHAKE.key.to_bytes(2)
 _FIRST_HANDSHAKE_WITH_REQUESTS = 1  # KIP-152
 _AGAIN_AFTER_MS = 1000
 """A client may authenticate again once in that time (KafkaChannel)."""
-_MOST_HELD = 1000
-"""The most failures of a listener that are answered late: what fails beyond is closed at once, without an answer."""
 
 
 class FrameHandler(Protocol):
@@ -65,9 +63,7 @@ class FrameHandler(Protocol):
 
 
 class SaslLogins:
-    """What the connections of a listener have in common: its users, failures that wait, counts. Owned by the broker's
-    task.
-    """
+    """What the connections of a listener have in common: its users and counts. Owned by the broker's task."""
 
     def __init__(
         self,
@@ -94,8 +90,6 @@ class SaslLogins:
         """The same of connections whose client had authenticated before."""
         self.expired = 0
         """Connections that were closed because their session was over."""
-        self.held = 0
-        """Failures that are answered later."""
         self._door = door
         self._secret = secret
         self._users: tuple[ServerSasl, PlainUsers] | None = None
@@ -305,8 +299,6 @@ class SaslAuthenticator:
         self._enter(_State.OVER)
         at = f"{logins.listener} by {self._mechanism}" if self._mechanism else logins.listener
         _log.info("a client at %s failed to authenticate at %s: %s", self._client_host, at, printable(why, ""))
-        if logins.held >= _MOST_HELD:
-            raise MalformedMessageError(f"{logins.held} logins that failed are to be answered before it")
         return _LateAnswer(logins, answer, self._close)
 
     _ACCEPTED: ClassVar[dict[_State, dict[int, Callable[[SaslAuthenticator, memoryview, int, int], Answer]]]] = {
@@ -323,19 +315,12 @@ class _LateAnswer(Pending[list[Piece]]):
 
     def __init__(self, logins: SaslLogins, answer: list[Piece], close: Callable[[], None]) -> None:
         super().__init__(lambda: answer)
-        self._logins = logins
         self._close = close
-        self._is_held = True
-        logins.held += 1
         self.limit(logins.schedule, logins.sasl.failure_delay_ms)
 
     def complete_now(self) -> None:
         super().complete_now()
         self._close()
-
-    def forget(self) -> None:
-        self._logins.held -= self._is_held
-        self._is_held = False
 
 
 def _decode(api: Api[Any, Any], version: int, frame: memoryview) -> Any:
