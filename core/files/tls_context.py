@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import ssl
+import stat
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -496,9 +497,13 @@ def _certificates_of_pkcs12(data: bytes, path: Path, find_password: Callable[[],
 
 
 def _read(path: Path) -> bytes:
+    """Does not open a file without a size: the system has some whose readers wait, such as /proc/kmsg."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        found = path.stat()
+        data = b""
+        if found.st_size or not stat.S_ISREG(found.st_mode):
+            with path.open("rb") as file:
+                data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"could not read {path}: {(error.strerror or str(error)).lower()}") from error
     if not data:

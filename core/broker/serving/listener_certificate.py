@@ -200,15 +200,12 @@ def _text(time: datetime) -> str:
 
 def _load(tls: ServerTls) -> _Loaded:
     """Files that change meanwhile are looked at again. Raises UsageError for stores that can't be used, and for a pipe:
-    it could be read once, and a client that may change settings could have the broker wait for it. So it could for a
-    file of the system, such as /proc/kmsg, which is empty by its size.
+    it could be read once, and a client that may change settings could have the broker wait for it.
     """
     source = _Source(tls, file_states(tls.tls))
     for name, found in find_files(tls.tls).items():
         if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise UsageError(f"{name} is no file that can be read again")
-        if found is not None and stat.S_ISREG(found.st_mode) and found.st_size == 0:
-            raise UsageError(f"{name} is empty")
     return _Loaded(source, load_server_context(tls))
 
 
