@@ -50,7 +50,8 @@ _TURN_BYTES = 256 * 1024
 
 class Connection:
     """Owned by the loop's task. `on_close` is called at its end, and also `on_unreadable` if the disk refuses a file
-    that is being sent. `greet` is called before the first request: it calls `admit`.
+    that is being sent. `greet` is called before the first request: it calls `admit`. `listener` is
+    what the log calls the listener.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Connection:
         on_unreadable: Callable[[Path, OSError], None],
         *,
         greet: Callable[[Connection], None],
+        listener: str,
     ) -> None:
         self._loop = loop
         self._socket = sock
@@ -80,6 +82,7 @@ class Connection:
         self.client_host, self._peer = _peer(sock)
         self.local_host: str = sock.getsockname()[0]
         self._greet = greet
+        self._listener = listener
         self.is_authenticated = False
         """Whether the client is known, as far as the listener asks."""
         self._partial: memoryview | None = None  # its own buffer, with an incomplete frame
@@ -354,11 +357,14 @@ class Connection:
 
     def _close_because(self, error: Exception) -> None:
         if isinstance(error, MalformedMessageError):
-            _log.warning("closing a connection of %s: %s", self.client_host, error, extra=self._fields)
+            _log.warning(
+                "closing a connection of %s to %s: %s", self.client_host, self._listener, error, extra=self._fields
+            )
         elif not isinstance(error, UnacknowledgedError | NotInformedError):
             _log.error(
-                "closing a connection of %s after an unexpected error",
+                "closing a connection of %s to %s after an unexpected error",
                 self.client_host,
+                self._listener,
                 exc_info=error,
                 extra=self._fields,
             )

@@ -254,6 +254,7 @@ class SocketServer:
             on_close=partial(self._on_closed, bound),
             on_unreadable=self._node.services.replicas.on_unreadable,
             greet=partial(self._greet, bound),
+            listener="the socket in the data directory" if bound.is_owners else bound.name,
         )
 
     def _greet(self, bound: BoundListener, connection: Connection) -> None:

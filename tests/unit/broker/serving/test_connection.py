@@ -352,7 +352,7 @@ async def test_a_bug_ends_the_connection_only_and_is_logged(
     writer.write(fetch_frame(1, 0))
     assert await reader.read() == b""
     assert await is_served(other)
-    assert "closing a connection of 127.0.0.1 after an unexpected error" in caplog.text
+    assert "closing a connection of 127.0.0.1 to PLAINTEXT after an unexpected error" in caplog.text
     assert "ZeroDivisionError: no such number" in caplog.text
 
 

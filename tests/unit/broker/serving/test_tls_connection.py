@@ -189,9 +189,8 @@ async def test_who_was_refused_reads_why(
         await client.frames(1)
     client.sock.close()
     await until(lambda: not server._connections)
-    assert caplog.messages == [
-        "closing a connection of 127.0.0.1: no TLS connection: it shows no certificate, and ssl.client.auth is required"
-    ]
+    reason = "it shows no certificate, and ssl.client.auth is required"
+    assert caplog.messages == [f"closing a connection of 127.0.0.1 to PLAINTEXT: no TLS connection: {reason}"]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +207,7 @@ async def test_no_tls_is_named_once(
     await client.send(sent)
     await until(lambda: bool(server._connections))
     await until(lambda: not server._connections)
-    assert caplog.messages == [f"closing a connection of 127.0.0.1: {message}"]
+    assert caplog.messages == [f"closing a connection of 127.0.0.1 to PLAINTEXT: {message}"]
     assert metrics(server)["plog_tls_failed_handshakes_total"] == 1
     assert metrics(server)["kafka_server_socket_server_metrics_failed_authentication_total"] == 1
 
@@ -235,7 +234,9 @@ async def test_tls_at_a_plain_port(
         await until(lambda: server.accepted_connections == 1 and not server._connections)
         client.sock.close()
     (message,) = caplog.messages
-    assert message.startswith("closing a connection of 127.0.0.1: a client speaks TLS here: request of 369")
+    assert message.startswith(
+        "closing a connection of 127.0.0.1 to PLAINTEXT: a client speaks TLS here: request of 369"
+    )
 
 
 async def test_strangers_do_not_keep_out_who_comes(
