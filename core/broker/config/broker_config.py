@@ -216,8 +216,10 @@ class BrokerConfig(BrokerSettings):
 
     def ensure_listeners_fit(self) -> None:
         """Raises UsageError if an address is advertised for a missing listener, though there are several, and if
-        `inter.broker.listener.name` names a missing one.
+        `inter.broker.listener.name` names a missing one; and if there are none, and the map has another protocol for
+        the one that is served then.
         """
+        self._ensure_default_is_plaintext()
         known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)} or {PLAINTEXT}
         advertised = self.client_listeners(BrokerConfig.advertised_listeners)
         unknown = [listener for listener in advertised if listener.name not in known]
@@ -237,6 +239,22 @@ class BrokerConfig(BrokerSettings):
             raise UsageError(
                 f"{name.key.name} is {between_brokers}, and the listeners are {', '.join(sorted(known))}",
                 hint="name one of them, or leave it out",
+            )
+
+    def _ensure_default_is_plaintext(self) -> None:
+        """Without listeners for clients plog serves one called PLAINTEXT; Kafka, whose default is the same, would obey
+        the map.
+        """
+        listeners, protocols = BrokerConfig.listeners, BrokerConfig.listener_security_protocol_map
+        if self.ignores_security or self.client_listeners(listeners):
+            return
+        (default,) = parse_client_listeners([f"{PLAINTEXT}://"], protocols.of(self), ())
+        has_others = listeners.of(self)  # those of controllers; the map needs no name for clients then
+        if not default.is_plaintext and (default.protocol is not None or not has_others):
+            says = f"has {PLAINTEXT}:{default.protocol}" if default.protocol else f"has no {PLAINTEXT}"
+            raise UsageError(
+                f"{protocols.key.name} {says}, and listeners is not set",
+                hint="listeners=NAME://HOST:PORT,.. has a name of the map for each address",
             )
 
     def topic_default(self, topic_key: str) -> Value:

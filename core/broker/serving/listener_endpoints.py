@@ -6,6 +6,7 @@ the controllers of a cluster: clients do not use them, and plog does not open th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """By the numbers that registrations have (org.apache.kafka.common.security.auth.SecurityProtocol)."""
 SAME_PROTOCOLS = "listener.security.protocol.map must say the same at all brokers"
 """A hint about a broker's listener that another broker finds with another protocol."""
+_LIKE_A_PROTOCOL = re.compile("SASL|SSL|TLS|SCRAM")
 DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 """As in Kafka's DescribeConfigs."""
 
@@ -86,7 +88,7 @@ def _parse_protocol_map(text: str) -> dict[str, str]:
 
 def listener_properties(texts: Sequence[str], protocol_map: str) -> dict[str, str]:
     """Returns the properties for NAME://HOST:PORT on the command line: a name that is not in the map is PLAINTEXT.
-    Raises UsageError for anything else.
+    Raises UsageError for anything else, and for such a name that promises TLS or a login.
     """
     protocols = _parse_protocol_map(protocol_map)
     unknown = []
@@ -96,6 +98,12 @@ def listener_properties(texts: Sequence[str], protocol_map: str) -> dict[str, st
             raise UsageError(f"{text!r} is no NAME://HOST:PORT", hint="for example INTERNAL://127.0.0.1:9093")
         parse_endpoint(address)
         if name.upper() not in protocols:
+            if _LIKE_A_PROTOCOL.search(name.upper()):
+                raise UsageError(
+                    f"{text}: listener.security.protocol.map has no {name.upper()}, expected {', '.join(PROTOCOLS)} or "
+                    "another name",
+                    hint=f"--set listener.security.protocol.map={name.upper()}:SASL_SSL, if this is its name",
+                )
             unknown.append(f"{name.upper()}:{PLAINTEXT}")
     properties = {"listeners": ",".join(texts)}
     if unknown:

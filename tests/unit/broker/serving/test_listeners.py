@@ -7,6 +7,7 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,10 @@ def test_a_single_listener_may_be_advertised_by_another_name_of_its_protocol() -
             {"listeners": "INSIDE://:1", "inter_broker_listener_name": "OUTSIDE"},
             "inter.broker.listener.name is OUTSIDE, and the listeners are INSIDE",
         ),
-        ({"inter_broker_listener_name": "OUTSIDE"}, "inter.broker.listener.name is OUTSIDE, and the listeners are PL"),
+        (
+            {"inter_broker_listener_name": "OUTSIDE", "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT"},
+            "inter.broker.listener.name is OUTSIDE, and the listeners are PL",
+        ),
         (
             {
                 "listeners": "INSIDE://:1",
@@ -232,6 +236,36 @@ def test_a_single_listener_may_be_advertised_by_another_name_of_its_protocol() -
 def test_listeners_that_can_not_be(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(**settings).ensure_listeners_fit()
+
+
+@for_each(
+    "protocols, others, message",
+    [
+        ("PLAINTEXT:SSL", "", "listener.security.protocol.map has PLAINTEXT:SSL, and listeners is not set"),
+        ("PLAINTEXT:SASL_SSL", "CONTROLLER://:9", "has PLAINTEXT:SASL_SSL, and listeners is not set"),
+        ("OUTSIDE:SASL_SSL", "", "listener.security.protocol.map has no PLAINTEXT, and listeners is not set"),
+        ("CONTROLLER:SSL", "CONTROLLER://:9", None),
+        ("PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL", "", None),
+    ],
+)
+def test_the_default_listener_is_not_served_with_less_than_the_map_says(
+    protocols: str, others: str, message: str | None
+) -> None:
+    settings = {"listener.security.protocol.map": protocols, "controller.listener.names": "CONTROLLER"}
+    config = BrokerConfig.parse(settings | ({"listeners": others} if others else {}))
+    replace(config, ignores_security=True).ensure_listeners_fit()
+    if message is None:
+        config.ensure_listeners_fit()
+        return
+    with pytest.raises(UsageError, match=message):
+        config.ensure_listeners_fit()
+
+
+@for_each("name", ["TLS", "SASLSSL", "SASL-SSL", "ssl_ext", "SCRAM"])
+def test_a_name_on_the_command_line_that_promises_security_has_a_protocol(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}://:1: listener.security.protocol.map has no {name.upper()}"):
+        listener_properties([f"{name}://:1"], "INSIDE:PLAINTEXT")
+    assert listener_properties([f"{name}://:1"], f"{name}:SSL") == {"listeners": f"{name}://:1"}
 
 
 @for_each("one, other", [("h:1", "h:1"), (":1", "127.0.0.1:1"), ("h:1", "0.0.0.0:1"), ("[::1]:1", "[::]:1")])
