@@ -113,7 +113,7 @@ CASES = {
     ),
     "a certificate of another CA": Refusal(
         "ssl", {"security.protocol": "SSL", "ssl.keystore.location": "other.pem"}, 3, "certificate", "",
-        "its certificate is not good",
+        "its certificate is not good: it is of a CA that is not trusted",
     ),
     "a certificate that has expired": Refusal(
         "ssl", {"security.protocol": "SSL", "ssl.keystore.location": "expired.pem"}, 3, "certificate", "",

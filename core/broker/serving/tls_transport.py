@@ -64,6 +64,7 @@ _REASONS = {
     "NO_SHARED_CIPHER": "it has no cipher suite that is enabled",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and ssl.client.auth is required",
 }
+_UNKNOWN_CA = (2, 18, 19, 20, 21)  # OpenSSL's X509_V_ERR_*: no issuer's certificate that is trusted
 _HTTP = re.compile(rb"[A-Z]{3,7} ")
 
 
@@ -417,7 +418,8 @@ def _name_of(start: bytes) -> str:
 def _reason(error: ssl.SSLError) -> str:
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not good: {error.verify_message}"
+        what = "it is of a CA that is not trusted: " if error.verify_code in _UNKNOWN_CA else ""
+        return f"its certificate is not good: {what}{error.verify_message}"
     if "ALERT" in reason:
         return f"it refuses this broker (alert: {reason.split('ALERT_')[-1].lower().replace('_', ' ')})"
     return _REASONS.get(reason, reason.lower().replace("_", " ") or str(error))
