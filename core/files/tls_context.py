@@ -549,7 +549,7 @@ def _jks(
             wants_keys=wants_keys,
         )
     except KeyStoreError as error:
-        raise UsageError(f"{path}: {error.message}") from None
+        raise UsageError(f"{path}: {error.message}", hint=error.hint) from None
 
 
 def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | None, list[bytes], list[bytes]]:

@@ -80,7 +80,9 @@ def _read_entry(reader: _Reader, version: int, store: JavaKeyStore, password: st
         protected = reader.take(reader.u32())
         chain = [_read_certificate(reader, version) for _ in range(reader.u32())]
         if wants_keys and password is None:
-            raise KeyStoreError("the key store holds a private key, and no password is given")
+            raise KeyStoreError(
+                "the key store holds a private key, and no password is given", hint="ssl.keystore.password"
+            )
         key = _unprotect(protected, password.encode("utf-16-be")) if wants_keys and password is not None else b""
         store.keys.append((key, chain))
     else:

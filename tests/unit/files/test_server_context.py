@@ -338,6 +338,7 @@ def test_wrong_passwords(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=f"ssl.keystore.location: {path}.* {message}") as error:
         make_server_context(server({**settings, "ssl.keystore.location": str(path)}))
     assert MARKED not in f"{error.value.message} {error.value.hint}"
+    assert "ssl.keystore.password" in settings or error.value.hint == "ssl.keystore.password"
 
 
 def test_a_key_with_a_wrong_password_and_a_trust_store_that_is_bad(folder: Path) -> None:
