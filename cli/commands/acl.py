@@ -17,7 +17,8 @@ from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import Argument, Option
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError, UsageError
+from core.common.errors import KafkaError, UsageError
+from core.common.filesystem import access_error
 from core.security.acl_request import AclRequest, ensure_has_operation
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def import_(
     try:
         text = (sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()).decode("utf-8-sig")
     except OSError as error:
-        raise AccessError(f"could not read {file}: {error.strerror}", where=str(file)) from error
+        raise access_error(error, file, "read") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is no UTF-8: {error.reason} at byte {error.start}") from error
     wanted = read_acls(text, str(file))

@@ -15,7 +15,8 @@ from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import Argument, Option
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError, UsageError
+from core.common.errors import KafkaError, UsageError
+from core.common.filesystem import access_error
 
 if TYPE_CHECKING:
     from core.client.admin.security_admin import ScramCredential
@@ -159,7 +160,7 @@ def _read_password(name: str, file: Path | None, *, from_stdin: bool) -> str:
         try:
             data = file.read_bytes()
         except OSError as error:
-            raise AccessError(f"could not read {file}: {error.strerror}", where=str(file)) from error
+            raise access_error(error, file, "read") from error
         return _first_line(data, str(file))
     if from_stdin:
         return _first_line(sys.stdin.buffer.readline(), "stdin")
