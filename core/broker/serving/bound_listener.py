@@ -30,8 +30,8 @@ def bind_all(listeners: Sequence[Listener], config: BrokerConfig) -> list[BoundL
     bound: list[BoundListener] = []
     try:
         for listener in listeners:
-            other = f"--listener {listener.name}://" if len(listeners) > 1 else "--listen "
-            bound.append(_bind(listener, config, other))
+            one = _bind(listener, config, is_alone=len(listeners) == 1)
+            bound.append(one)
     except BaseException:
         for one in bound:
             one.socket.close()
@@ -39,8 +39,7 @@ def bind_all(listeners: Sequence[Listener], config: BrokerConfig) -> list[BoundL
     return bound
 
 
-def _bind(listener: Listener, config: BrokerConfig, other: str) -> BoundListener:
-    """`other` is the option by which a user gives another address."""
+def _bind(listener: Listener, config: BrokerConfig, *, is_alone: bool) -> BoundListener:
     endpoint = listener.endpoint
     try:
         family, _, _, _, address = socket.getaddrinfo(
@@ -60,8 +59,9 @@ def _bind(listener: Listener, config: BrokerConfig, other: str) -> BoundListener
         sock.close()
         failure = _access_error(error, endpoint)
         if error.errno == errno.EADDRINUSE:
-            another = Endpoint(endpoint.host, endpoint.port + 1)
-            failure.hint = f"another server listens there; another port: {other}{another}"
+            alone = f": --listen {Endpoint(endpoint.host, endpoint.port + 1)}"
+            one_of_several = f" for {listener.name}, in listeners or with a --listener NAME://HOST:PORT for each"
+            failure.hint = f"another server listens there; another port{alone if is_alone else one_of_several}"
         raise failure from error
     sock.setblocking(False)
     host = endpoint.host or "0.0.0.0"  # noqa: S104 - what --listen :PORT asks for

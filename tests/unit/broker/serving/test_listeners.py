@@ -149,8 +149,7 @@ async def test_an_address_that_is_taken_leaves_the_others_free(tmp_path: Path) -
         listeners = [Listener("INSIDE", "PLAINTEXT", f"127.0.0.1:{first}"), *two(f"127.0.0.1:{taken}")[1:]]
         with pytest.raises(AccessError, match=f"could not listen on 127.0.0.1:{taken}") as caught:
             await serving(broker, listeners).__aenter__()
-        assert caught.value.hint is not None
-        assert f"--listener OUTSIDE://127.0.0.1:{taken + 1}" in caught.value.hint
+        assert "another port for OUTSIDE, in listeners or with a --listener" in str(caught.value.hint)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", first))
 
