@@ -102,7 +102,7 @@ def _why_client_auth(config: BrokerConfig, served: Mapping[str, Listener]) -> di
     """
     with_tls = {name.lower() for name, one in served.items() if one.has_tls}
     return {
-        key: "clients show certificates, and no listener with TLS has this name"
+        key: "clients show certificates, and no listener with TLS has this name, in lower case"
         for key, value in {**config.static, **config.dynamic_defaults, **config.dynamic}.items()
         if (listener := split_listener(key)[0])
         and plain_name(key) == BrokerConfig.ssl_client_auth.key.name
