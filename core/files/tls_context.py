@@ -497,12 +497,9 @@ def _certificates_of_pkcs12(data: bytes, path: Path, find_password: Callable[[],
 
 
 def _read(path: Path) -> bytes:
-<<<<<<< HEAD
     """Does not open a file without a size: the system has some whose readers wait, such as /proc/kmsg."""
-=======
     if "\0" in str(path):
         raise UsageError(f"{str(path)!r} has a NUL, which no name of a file has")
->>>>>>> 30c277f8 (Answer a client that sets a store with a NUL in its name)
     try:
         found = path.stat()
         data = b""
