@@ -192,6 +192,7 @@ class Bench:
             max_request_bytes=100 << 20,
             on_close=lambda _: None,
             on_unreadable=lambda *_: None,
+            listener="PLAINTEXT",
             greet=lambda connection: connection.admit(session, self.broker.dispatcher, 100 << 20),
         )
 
