@@ -50,9 +50,12 @@ class Unauthenticated:
         of_host[stranger] = now_s
         self.count += 1
         if len(of_host) > max(most // 2, 1):
-            self._crowd_out(of_host)
+            self._crowd_out(list(islice(of_host, _LOOKED_AT)))
         elif self.count > most:
-            self._crowd_out(max(self._by_host.values(), key=len))
+            hosts = self._by_host.values()
+            largest: dict[Stranger, float] = max(hosts, key=len)
+            others = (next(iter(one)) for one in islice(hosts, _LOOKED_AT))
+            self._crowd_out([*islice(largest, _LOOKED_AT), *others])
 
     def remove(self, stranger: Stranger) -> None:
         """Does nothing if it is not there."""
@@ -76,8 +79,10 @@ class Unauthenticated:
             _log.warning(text, closed - self._reported, AUTHENTICATION_SECONDS)
             self._reported = closed
 
-    def _crowd_out(self, of_host: dict[Stranger, float]) -> None:
-        oldest = list(islice(of_host, _LOOKED_AT))
+    def _crowd_out(self, oldest: list[Stranger]) -> None:
+        """Of all, these are the oldest of the address that has most, and of other addresses, of which one peer may have
+        many.
+        """
         self.crowded_out += 1
         next((one for one in oldest if not one.has_begun), oldest[0]).close()
 

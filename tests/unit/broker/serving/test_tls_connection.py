@@ -271,6 +271,27 @@ async def test_strangers_do_not_keep_out_who_comes(
     ]
 
 
+class Stranger:
+    def __init__(self, all_: unauthenticated.Unauthenticated, client_host: str, *, has_begun: bool) -> None:
+        self.client_host, self.has_begun, self.is_closed = client_host, has_begun, False
+        self._all = all_
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._all.remove(self)
+
+
+def test_who_has_many_addresses_keeps_nobody_out() -> None:
+    """As whoever has a network of IPv6."""
+    all_ = unauthenticated.Unauthenticated()
+    begun = [Stranger(all_, f"10.0.0.{number}", has_begun=True) for number in range(5)]
+    silent = [Stranger(all_, f"fd00::{number:x}", has_begun=False) for number in range(500)]
+    for one in begun + silent:
+        all_.add(one, 0, 100)
+    assert all_.count == 100
+    assert not any(one.is_closed for one in begun)
+
+
 async def test_a_round_has_one_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst of them delays others by one at a time, and waits for no line: two hundred clients in it, each of them
     for 2 ms, would take half of the time that a new client has.
