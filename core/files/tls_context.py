@@ -146,7 +146,7 @@ def file_states(tls: Tls) -> tuple[object, ...]:
 def _stat(name: str) -> os.stat_result | None:
     try:
         return Path(name).stat()
-    except (OSError, ValueError):  # it is not there, or has a NUL
+    except OSError:
         return None
 
 
@@ -498,8 +498,6 @@ def _certificates_of_pkcs12(data: bytes, path: Path, find_password: Callable[[],
 
 def _read(path: Path) -> bytes:
     """Does not open a file without a size: the system has some whose readers wait, such as /proc/kmsg."""
-    if "\0" in str(path):
-        raise UsageError(f"{str(path)!r} has a NUL, which no name of a file has")
     try:
         found = path.stat()
         data = b""
