@@ -190,7 +190,7 @@ def _has_suite(name: str) -> bool:
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.set_ciphers(name)
-    except ssl.SSLError:
+    except (ssl.SSLError, ValueError):  # of a NUL
         return False
     return [one["name"] for one in context.get_ciphers() if one["protocol"] != "TLSv1.3"] == [name]
 
@@ -202,7 +202,7 @@ def _set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
         return
     try:
         context.set_ciphers(":".join(wanted))
-    except ssl.SSLError:
+    except (ssl.SSLError, ValueError):  # of a NUL
         raise UsageError(f"ssl.cipher.suites={','.join(names)}: OpenSSL knows none of them") from None
 
 

@@ -216,6 +216,7 @@ def test_cipher_suites_by_javas_names(suites: str, versions: tuple[str, str], ci
         ),
         (f"{_OF_12},NO_SUCH", "", "NO_SUCH is no suite that plog offers"),
         ("HIGH", "", "HIGH is no suite that plog offers"),
+        (f"{_OF_12},A\0B", "", "is no suite that plog offers"),
         ("TLS_DH_anon_WITH_AES_128_CBC_SHA", "", "TLS_DH_anon_WITH_AES_128_CBC_SHA is no suite"),
         ("TLS_RSA_WITH_NULL_SHA256", "", "TLS_RSA_WITH_NULL_SHA256 is no suite"),
         (_OF_12, "TLSv1.3", "has none for the versions of ssl.enabled.protocols"),
@@ -304,6 +305,12 @@ def test_a_key_can_not_keep_the_broker_busy(key: str, why: str) -> None:
                 }
             )
         )
+
+
+def test_a_trust_store_that_is_no_ascii() -> None:
+    trust = CA.pem.replace("M", "\u041c")
+    with pytest.raises(UsageError, match=r"ssl\.truststore\.certificates holds a certificate that does not decode"):
+        make_server_context(of_pem(ssl_truststore_type="PEM", ssl_truststore_certificates=trust))
 
 
 @for_each("what", BAD)
