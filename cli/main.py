@@ -294,8 +294,6 @@ def _find_mistake(error: Exception) -> UsageError | None:
     """Returns the user's mistake for an error that Python itself raises, or None."""
     if isinstance(error, ValueError) and _DIGITS in str(error):
         return UsageError("a number has too many digits", hint="at most 19 are allowed")
-    if isinstance(error, ValueError) and "null byte" in str(error):
-        return UsageError("no path has a null byte in it", hint=r"it may be written as \u0000 in a file of settings")
     if isinstance(error, RecursionError):
         return UsageError("a pattern, an expression or a file is nested deeper than plog can follow")
     if isinstance(error, UnicodeEncodeError):
