@@ -29,6 +29,8 @@ _log = logging.getLogger("plog.server")
 
 _WARN_AHEAD = timedelta(days=30)
 """Or a third of its life, if that is shorter: who has certificates of a week renews them in time."""
+MOST_SESSIONS = 500
+"""The most sessions of TLS 1.2 that OpenSSL keeps, beside those of a second: each has up to 70 KB of certificates."""
 _WARN_AGAIN = timedelta(days=1)
 
 
@@ -88,7 +90,9 @@ class ListenerCertificate:
         return min(each.end for each in self._chain)
 
     def step(self) -> None:
-        """Begins to look whether the files or the settings have changed, and warns of a certificate that expires."""
+        """Begins to look whether the files or the settings have changed, and warns of a certificate that expires. A
+        context with too many sessions is made again, as if they had: Python can't empty its cache.
+        """
         self._maybe_warn()
         if self._is_looking:
             return
@@ -97,7 +101,9 @@ class ListenerCertificate:
         except UsageError as error:
             self._refuse(_Source(self._used.tls, ()), error)
             return
-        known = (self._used, self._refused)
+        assert self._door.context is not None
+        is_full = self._door.context.session_stats()["number"] > MOST_SESSIONS
+        known = (None if is_full else self._used, self._refused)
         looks: list[tuple[_Source, ServerContext | UsageError]] = []
         self._is_looking = True
         self._runtime.run_in_background(lambda: looks.extend(_look(wanted, known)), lambda: self._take(looks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import ssl
@@ -14,6 +15,7 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.requests.runtime import ImmediateRuntime
+from core.broker.serving import listener_certificate
 from core.broker.serving.door import Door
 from core.broker.serving.listener_certificate import ListenerCertificate, open_door
 from core.broker.serving.listener_endpoints import Listener
@@ -33,12 +35,13 @@ DAY_MS = 86_400_000
 CA = make_ca()
 
 
-def shown(door: Door) -> bytes | None:
+def shown(door: Door, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes | None:
     """The certificate that a new connection is shown."""
     assert door.context is not None
     a, b = ssl.MemoryBIO(), ssl.MemoryBIO()
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    trusting.maximum_version = version
     ends = trusting.wrap_bio(a, b), door.context.wrap_bio(b, a, server_side=True)
     for _ in range(3):
         for end in ends:
@@ -46,6 +49,8 @@ def shown(door: Door) -> bytes | None:
                 end.do_handshake()
             except ssl.SSLWantReadError:
                 continue
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ends[1].unwrap()  # as a listener does: OpenSSL keeps no session that ended otherwise
     return ends[0].getpeercert(binary_form=True)
 
 
@@ -335,6 +340,23 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"{tmp_path}/pipe is no file that can be read again"):
         watched.certificate.ensure_usable(watched.config())
     watched.step()
+
+
+def test_sessions_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of TLS 1.2: OpenSSL keeps 20,000 of a context, each with the client's certificates."""
+    monkeypatch.setattr(listener_certificate, "MOST_SESSIONS", 3)
+    watched = Watched(tmp_path, first := sign(CA))
+    for _ in range(4):
+        before = watched.door.context
+        watched.step()
+        assert watched.door.context is before
+        assert shown(watched.door, ssl.TLSVersion.TLSv1_2) == der(first)
+    watched.step()
+    assert watched.door.context is not before
+    assert shown(watched.door) == der(first)
+    assert "shows another certificate" not in caplog.text
 
 
 def test_a_file_has_no_nul_in_its_name(tmp_path: Path) -> None:
