@@ -2,9 +2,9 @@
 
 Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share. A connection
 with an incomplete frame gets a buffer of its own: the shared one, if much of the frame came and the rest has room after
-it, else another, from a small pool or growing with the bytes that arrive, never with a claimed size, and only as far as
-memory allows (core.broker.serving.connections_memory). Answers go out as they are: bytes by send, file regions by
-sendfile.
+it, else another (a short beginning goes back to the shared one when more comes, so that many frames come at once), from
+a small pool or growing with the bytes that arrive, never with a claimed size, and only as far as memory allows
+(core.broker.serving.connections_memory). Answers go out as they are: bytes by send, file regions by sendfile.
 
 While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside, and
 reading stops when more arrives than was received at once: a client can't make the broker grow. Requests are also set
@@ -148,10 +148,14 @@ class Connection:
         if self._aside:
             self._stop_reading()
             return
-        partial = self._partial
+        partial, shared, held = self._partial, self._buffers.shared, 0
+        if partial is not None and len(partial) < len(shared) and not self._memory.is_short:
+            held = self._end - self._start
+            held = held if held <= _MOST_MOVED_BYTES else 0
+            shared[:held] = partial[self._start : self._start + held]  # there is room for the next frames, too
         try:
-            if partial is None:
-                received = self._socket.recv_into(self._buffers.shared, _FRUGAL_BYTES if self._memory.is_short else 0)
+            if partial is None or held:
+                received = self._socket.recv_into(shared[held:], _FRUGAL_BYTES if self._memory.is_short else 0)
             else:
                 received = self._socket.recv_into(partial[self._end : self._end + _MOST_RECEIVED_BYTES])
         except BlockingIOError:
@@ -167,8 +171,11 @@ class Connection:
             return
         self.moved_bytes += received
         try:
-            if partial is None:
-                self._feed(self._buffers.shared, 0, received)
+            if partial is None or held:
+                if partial is not None:
+                    self._partial, self._room = None, 0
+                    self._buffers.give_back(partial)
+                self._feed(shared, 0, held + received)
             else:
                 self._end += received
                 self._continue_frame(partial)
