@@ -19,7 +19,6 @@ import re
 import socket
 import ssl
 from collections.abc import Sequence
-from itertools import count
 from time import monotonic  # noqa: TID251  how long a turn takes
 from typing import Any
 
@@ -249,15 +248,15 @@ class TlsTransport:
         read, size, filled, reads = self._tls.read, len(buffer), 0, 0
         self._is_full = False
         try:
-            for reads in count():  # noqa: B007 - how many there were
-                if filled == size:
-                    self._is_full = self._incoming.pending > 0 or self._tls.pending() > 0
-                    break
-                came = int(read(size - filled, buffer[filled:]))
+            while filled < size:
+                came: int = read(size, buffer[filled:])  # type: ignore[assignment]  # into a buffer: how many
                 if came == 0:
                     self._has_ended = True
                     break
                 filled += came
+                reads += 1
+            else:
+                self._is_full = self._incoming.pending > 0 or self._tls.pending() > 0
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
