@@ -43,7 +43,7 @@ def test_the_longest_files_are_begun_first(tmp_path: Path) -> None:
     for name in ("cli/test_a.py", "cli/test_b.py", "cli/test_c.py", LONGEST[0], LONGEST[1]):
         path = tmp_path / "tests" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("def test(): pass\ndef test_more(): pass\n" if "cli" in name else "def test(): pass\n")
+        path.write_text("def test(): pass\ndef test_more(): pass\n" if name not in LONGEST else "def test(): pass\n")
     plugins = ("-p", "tests.support.file_scheduling", "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", "-v", "-n", "1", "--dist", "loadfile", *plugins, tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True)
