@@ -2,9 +2,9 @@
 
     git worktree add /tmp/before COMMIT
     .venv/bin/python -m benchmarks.secured_broker [--rounds 5] [--warm-up 2] [--megabytes 200] [--before /tmp/before]
-        [--only "produce 16 KB"]
+        [--record-bytes 1000] [--only "produce 16 KB"]
 
-One librdkafka client; records of 1,000 bytes that do not compress, in batches of 16 or 128 KB. Both brokers have a
+One librdkafka client; records that do not compress, in batches of 16 or 128 KB. Both brokers have a
 listener of each kind in the same process; TLS is 1.3 with AES-256-GCM. Who goes first changes every round. CPU time of
 all threads (schedstat), from the first request to the last answer, so that the start does not count. `--before` is
 another version of plog, for plaintext alone. Medians of the rounds, with the least and the most, and of their ratios.
@@ -30,7 +30,6 @@ from tests.support.kafka_server import KafkaServer
 from tests.support.server import Server
 from tests.support.waiting import ANSWER_SECONDS
 
-RECORD_BYTES = 1000
 KINDS = [f"{what} {size} KB" for what, size in product(("produce", "fetch"), (16, 128))]
 PLAIN, TLS = "plaintext", "TLS"
 _PLOG = "from plog.__main__ import main; main()"
@@ -87,8 +86,8 @@ def start_kafka(folder: Path) -> SecuredPeer:
     return SecuredPeer("kafka", server, {PLAIN: server.address, TLS: tls})
 
 
-def produce(address: str, topic: str, batch_bytes: int, count: int, client: dict[str, str]) -> None:
-    values = [os.urandom(RECORD_BYTES) for _ in range(100)]
+def produce(address: str, topic: str, batch_bytes: int, record_bytes: int, count: int, client: dict[str, str]) -> None:
+    values = [os.urandom(record_bytes) for _ in range(100)]
     producer = librdkafka_producer(address, batch_bytes, **client)
     producer.list_topics(topic, timeout=ANSWER_SECONDS)
     send_all(producer, topic, (values[number % 100] for number in range(count)))
@@ -108,7 +107,7 @@ def fetch(address: str, topic: str, count: int, client: dict[str, str]) -> None:
 
 def run(folder: Path, peers: list[SecuredPeer], options: Namespace) -> Figures:
     figures: Figures = defaultdict(list)
-    count = options.megabytes * 1_000_000 // RECORD_BYTES
+    count = options.megabytes * 1_000_000 // options.record_bytes
     tls = {"security_protocol": "SSL", "ssl_ca_location": str(folder / "ca.pem")}
     cases = [(peer, kind) for peer in peers for kind in (PLAIN, TLS) if peer.name != "before" or kind == PLAIN]
     for number in range(-options.warm_up, options.rounds):  # those for Java's compiler are not counted
@@ -122,10 +121,10 @@ def run(folder: Path, peers: list[SecuredPeer], options: Namespace) -> Figures:
                 for what in ("produce", "fetch"):
                     started_s = peer.cpu_s()
                     if what == "produce":
-                        produce(peer.addresses[door], topic, batch_bytes, count, client)
+                        produce(peer.addresses[door], topic, batch_bytes, options.record_bytes, count, client)
                     elif f"fetch {kind}" in options.only:
                         fetch(peer.addresses[door], topic, count, client)
-                    figure = (peer.cpu_s() - started_s) / (count * RECORD_BYTES / 1e9)
+                    figure = (peer.cpu_s() - started_s) / (count * options.record_bytes / 1e9)
                     print(f"round {number} | {what} {kind} | {peer.name} {door}: {figure:.2f} s/GB", file=sys.stderr)
                     if number >= 0:
                         figures[f"{what} {kind}", peer.name, door].append(figure)
@@ -133,7 +132,7 @@ def run(folder: Path, peers: list[SecuredPeer], options: Namespace) -> Figures:
 
 
 def main() -> None:
-    parser = option_parser(__doc__, rounds=5, warm_up=2, megabytes=200)
+    parser = option_parser(__doc__, rounds=5, warm_up=2, megabytes=200, record_bytes=1000)
     parser.add_argument("--before", type=Path, help="a checkout of another version, for plaintext")
     add_only(parser, KINDS)
     options = parser.parse_args()
