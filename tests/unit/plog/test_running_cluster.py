@@ -149,7 +149,9 @@ def of_the_module(plog_cluster):
 def test_one(plog_cluster, of_the_module):
     assert plog_cluster.brokers == 2
     assert plog_cluster.features == "none"
-    assert plog_cluster.settings == {"num_partitions": "2", "min_insync_replicas": "2"}
+    assert plog_cluster.settings == {
+        "security": "plaintext", "num_partitions": "2", "min_insync_replicas": "2"
+    }
 
 def test_another(plog_cluster):
     assert plog_cluster is seen[0]
