@@ -14,7 +14,7 @@ from cli.inspect.topic_records_screen import TopicRecordsScreen
 from core.common.topic_partition import TopicPartition
 from core.pipeline.session import Session
 from plog.testing import running_broker
-from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, with_loop
+from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, until, with_loop
 from tests.support.golden import SAMPLE_DATA
 from tests.support.server import call_plog
 
@@ -103,7 +103,7 @@ async def test_topics_are_narrowed_by_a_name_and_internal_ones_come_last(directo
             await press(pilot, "escape")
         await press(pilot, "slash")
         await type_text(pilot, "^(")
-        assert "^( is no regular expression" in status(pilot.app)
+        await until(pilot, lambda: "^( is no regular expression" in status(pilot.app))
         assert names() == everything
         await press(pilot, "slash")
         await type_text(pilot, "zp")
