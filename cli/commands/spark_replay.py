@@ -434,8 +434,8 @@ def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark, *, is_del
 
 
 def _ensure_table_takes(replay: Replay | LakeReplay, plan: ReplayPlan, before: Sequence[Mapping[str, Any]]) -> None:
-    """Raises PlogError if a Delta table in a plain folder does not take the plan's files, or is gone since the plans
-    `before`, of which these are the manifests. Columns that Spark makes are known, and checked, later.
+    """Raises PlogError if a Delta table in a plain folder does not take the plan's files, or was deleted since earlier
+    plans, whose manifests are `before`. Columns that Spark makes are checked later, when they are known.
     """
     if not plan.is_of_table or plan.output.kind == "delta":
         return

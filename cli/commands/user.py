@@ -153,8 +153,8 @@ def _ensure_name(name: str) -> None:
 
 
 def _read_password(name: str, file: Path | None, *, from_stdin: bool) -> str:
-    """Returns the password that the user types twice, or the first line of stdin or of the file. Raises UsageError
-    if there is none.
+    """Returns the first line of the file or of stdin, or else a password that the person types twice. Raises UsageError
+    if there is no password.
     """
     if file is not None:
         try:

@@ -215,9 +215,9 @@ class BrokerConfig(BrokerSettings):
         return protocol if protocol in found else (found or [self.main_listener])[0]
 
     def ensure_listeners_fit(self) -> None:
-        """Raises UsageError if an address is advertised for a missing listener, though there are several, and if
-        `inter.broker.listener.name` names a missing one; and if there are none, and the map has another protocol for
-        the one that is served then.
+        """Raises UsageError in three cases: an address is advertised for a listener that is not among several;
+        `inter.broker.listener.name` names a missing listener; or no listener is configured, and the map of protocols
+        has another one than PLAINTEXT for the listener that is served by default.
         """
         self._ensure_default_is_plaintext()
         known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)} or {PLAINTEXT}

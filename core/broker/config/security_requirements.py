@@ -1,5 +1,5 @@
-"""Finds whether a configuration, or a cluster's metadata, asks for security that plog does not have. What it has is in
-`listener_security.py`, and its authorizers.
+"""Finds whether a configuration, or a cluster's metadata, asks for security that plog does not have. plog has
+authorizers, and what `listener_security.py` reads.
 
 To serve such a configuration openly would be an invisible hole, so `plog serve` refuses it. A guard is a setting by
 which Kafka's broker refuses clients something, and which plog does not enforce.

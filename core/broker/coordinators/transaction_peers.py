@@ -121,7 +121,7 @@ class MarkerSender:
         return {name for name in names if codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR) not in _NOT_NEEDED}
 
     async def close(self) -> None:
-        """Gives up unanswered requests: the next coordinator writes these markers again."""
+        """Ends the requests that wait for an answer: the next coordinator writes their markers again."""
         await self._tasks.close()
 
 

@@ -315,7 +315,7 @@ class PeerConnection:
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Reads what TLS has decrypted, of which the selector knows nothing; other connections had their turn."""
+        """Reads bytes that TLS has decrypted: the selector does not report them. Others had their turn before."""
         if not self.is_closed:
             self._on_readable()
 

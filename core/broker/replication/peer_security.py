@@ -58,7 +58,7 @@ class PeerSecurity:
 
     @property
     def principal(self) -> Principal:
-        """Who this broker is for the others, if their listener for brokers has the settings of this one's."""
+        """The principal of this broker at other brokers, if their inter-broker listener has the same settings."""
         login, tls = self._security.login, self._security.tls
         if isinstance(login, PasswordLogin):
             return Principal(USER_TYPE, login.name)

@@ -49,9 +49,9 @@ class FairScheduler:
         self.wait(go_on)
 
     def queue(self, take_turn: Callable[[], None]) -> None:
-        """Calls `take_turn` once, for what may come a thousand at once, such as handshakes of TLS: one of them in each
-        round, so they delay others by one turn, and wait for none of those in line: a client that is not known has
-        little time.
+        """Calls `take_turn` once. Each round calls one of this queue, and does not make it wait for those in line: a
+        thousand handshakes of TLS at once delay others by one turn each, and a client that is not known has little
+        time.
         """
         self._queue.append(take_turn)
         self._move()

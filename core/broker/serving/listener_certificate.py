@@ -35,7 +35,7 @@ _WARN_AGAIN = timedelta(days=1)
 
 
 class _Source(NamedTuple):
-    """What a context is made of: settings, and files as they are on the disk."""
+    """The settings of a context, and the states of its files on the disk."""
 
     tls: ServerTls
     files: tuple[object, ...]

@@ -63,7 +63,7 @@ class FrameHandler(Protocol):
 
 
 class SaslLogins:
-    """What the connections of a listener have in common: its users and counts. Owned by the broker's task."""
+    """The users of a listener, and counts of its logins, for all of its connections. Owned by the broker's task."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class SaslLogins:
         find_served: Callable[[], Mapping[Api[Any, Any], VersionRange]],
         secret: bytes,
     ) -> None:
-        """`find_store` returns the users of SCRAM, for whom `secret` is as `ScramServer` says; `find_served` the APIs
-        that are served after the login.
+        """`find_store` returns the users of SCRAM; `answer_versions` answers ApiVersions, and `find_served` returns the
+        APIs that are served after the login. `secret` makes the salts of unknown users (`ScramServer`).
         """
         self.clock = clock
         self.schedule = schedule
