@@ -1,5 +1,5 @@
-"""What outlives a process is used by the commit before and by this one, in both orders: `scripts/exchange.py`. If no
-file of the product differs between them, there is nothing to compare.
+"""What outlives a process is used by this product and by the one before its last change, in both orders:
+`scripts/exchange.py`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,17 @@ PRODUCT = ("cli", "core", "plog")
 
 
 @pytest.fixture(scope="module")
-def has_changed() -> None:
-    command = ["git", "diff", "--quiet", "HEAD^", "--", *PRODUCT]
-    if subprocess.run(command, cwd=ROOT, check=False, capture_output=True).returncode == 0:
-        pytest.skip("the product is that of the commit before")
-
-
-@pytest.fixture(scope="module")
 def commits() -> Iterator[Commits]:
+    """Later commits, of tests or documents, have the same product as this one."""
     try:
-        with trees("HEAD^") as found:
+        command = ["git", "rev-list", "-1", "HEAD", "--", *PRODUCT]
+        last = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+        with trees(f"{last}^") as found:
             yield found
     except (FileNotFoundError, subprocess.CalledProcessError):
-        pytest.skip("the commit before this one is not there")
+        pytest.skip("the commit before the product's last change is not there")
 
 
-@pytest.mark.usefixtures("has_changed")
 @pytest.mark.parametrize("check", [*CHECKS, *WITH_SPARK], ids=lambda check: str(check.__name__))
 def test_each_commit_uses_what_the_other_left(check: Check, commits: Commits) -> None:
     assert exchange(*commits, (check,)) == []
