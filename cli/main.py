@@ -17,6 +17,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from typer import Exit
 from typer.core import TyperCommand
 
 from cli.plog_command import PlogGroup, apply_config, ensure_config, find_default, leaf_commands, other_names_text
-from cli.security_options import add_security_options, forget_security_options, note_useless_routes
+from cli.security_options import add_security_options, note_useless_routes
 from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour, say
@@ -236,7 +237,11 @@ def main(
 
 
 def run(args: list[str] | None = None) -> int:
-    """Runs the command line and returns the exit code."""
+    """Runs the command line, in a context of its own (PEP 567), and returns the exit code."""
+    return copy_context().run(_run_here, args)
+
+
+def _run_here(args: list[str] | None) -> int:
     with obeying_stop_signals():
         found = _run(args)
         note_useless_routes(is_done=not found)
@@ -247,7 +252,6 @@ def run(args: list[str] | None = None) -> int:
 
 
 def _run(args: list[str] | None) -> int:
-    forget_security_options()
     try:
         code = app(args, standalone_mode=False, prog_name="plog")
         sys.stdout.flush()

@@ -52,11 +52,6 @@ class _Given:
 _given: ContextVar[_Given] = ContextVar("plog_security")
 
 
-def forget_security_options() -> None:
-    """Forgets them, before another command line is run in this process."""
-    _given.set(_Given())
-
-
 def add_security_options(command: Any) -> None:
     """Adds them to a command, after its option for the server, if it has one."""
     places = [n for n, parameter in enumerate(command.params) if _names_server(parameter)]

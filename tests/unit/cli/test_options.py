@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from cli.options import ensure_meant
-from cli.security_options import level_of
+from cli.security_options import find_client_settings, find_routes, level_of
 from core.common.errors import UsageError
+from tests.support.server import call_plog
 
 
 class Terminal(io.StringIO):
@@ -43,3 +44,13 @@ def test_what_is_typed_comes_before_the_environment(source: str, level: int) -> 
     """And both before any section of a file of settings."""
     context = SimpleNamespace(get_parameter_source=lambda _: SimpleNamespace(name=source))
     assert level_of(context, "data_dir") == level
+
+
+def test_a_command_line_leaves_no_settings_behind() -> None:
+    """What runs in its process after it, as a replay of a directory, is not led to its servers."""
+    assert (
+        call_plog("topic", "list", "-X", "bootstrap.servers=127.0.0.1:1", "--resolve", "127.0.0.1:1=::1:1").returncode
+        == 3
+    )
+    assert find_client_settings() is None
+    assert find_routes([("127.0.0.1", 1)]) is None
