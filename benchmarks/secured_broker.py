@@ -4,10 +4,11 @@
     .venv/bin/python -m benchmarks.secured_broker [--rounds 5] [--warm-up 2] [--megabytes 200] [--before /tmp/before]
         [--record-bytes 1000] [--only "produce 16 KB"]
 
-One librdkafka client; records that do not compress, in batches of 16 or 128 KB. Both brokers have a
-listener of each kind in the same process; TLS is 1.3 with AES-256-GCM. Who goes first changes every round. CPU time of
-all threads (schedstat), from the first request to the last answer, so that the start does not count. `--before` is
-another version of plog, for plaintext alone. Medians of the rounds, with the least and the most, and of their ratios.
+One librdkafka client; records that do not compress, in batches of 16 or 128 KB. Both brokers have a listener of each
+kind in the same process; TLS is 1.3 with AES-256-GCM. Who goes first changes every round. CPU time of all threads
+(schedstat), from the first request to the last answer, so that the start does not count. `--before` is another version
+of plog, for plaintext alone. The machine's memory is full (`FullMemory`) unless an option says no. Medians of the
+rounds, with the least and the most, and of their ratios.
 """
 
 from __future__ import annotations
@@ -22,8 +23,16 @@ from typing import Any
 
 from benchmarks.broker import librdkafka_producer, send_all
 from benchmarks.figures import quotients, spread
-from benchmarks.options import add_only, ensure_kafka, option_parser
-from benchmarks.peers import HERE, KAFKA_JAVA_OPTIONS, environment_of, make_topic, scratch_folder
+from benchmarks.options import add_full_memory, add_only, ensure_kafka, option_parser
+from benchmarks.peers import (
+    HERE,
+    KAFKA_JAVA_OPTIONS,
+    FullMemory,
+    environment_of,
+    make_topic,
+    memory_of,
+    scratch_folder,
+)
 from tests.support.certificates import make_ca, sign
 from tests.support.free_ports import free_ports
 from tests.support.kafka_server import KafkaServer
@@ -105,7 +114,7 @@ def fetch(address: str, topic: str, count: int, client: dict[str, str]) -> None:
     consumer.close()
 
 
-def run(folder: Path, peers: list[SecuredPeer], options: Namespace) -> Figures:
+def run(folder: Path, peers: list[SecuredPeer], memory: FullMemory, options: Namespace) -> Figures:
     figures: Figures = defaultdict(list)
     count = options.megabytes * 1_000_000 // options.record_bytes
     tls = {"security_protocol": "SSL", "ssl_ca_location": str(folder / "ca.pem")}
@@ -117,6 +126,8 @@ def run(folder: Path, peers: list[SecuredPeer], options: Namespace) -> Figures:
             for peer, door in cases[first:] + cases[:first]:
                 topic = f"t-{number + options.warm_up}-{batch_bytes}-{door}".lower()
                 make_topic(peer.addresses[PLAIN], topic)
+                os.sync()
+                memory.fill()
                 client = tls if door == TLS else {}
                 for what in ("produce", "fetch"):
                     started_s = peer.cpu_s()
@@ -133,12 +144,13 @@ def run(folder: Path, peers: list[SecuredPeer], options: Namespace) -> Figures:
 
 def main() -> None:
     parser = option_parser(__doc__, rounds=5, warm_up=2, megabytes=200, record_bytes=1000)
+    add_full_memory(parser, default=True)
     parser.add_argument("--before", type=Path, help="a checkout of another version, for plaintext")
     add_only(parser, KINDS)
     options = parser.parse_args()
     ensure_kafka()
     print(f"load average {os.getloadavg()[0]:.1f}", file=sys.stderr)
-    with scratch_folder() as folder:
+    with scratch_folder() as folder, memory_of(folder, is_full=options.full_memory) as memory:
         ca = make_ca()
         server = sign(ca)
         (folder / "ca.pem").write_text(ca.pem)
@@ -149,7 +161,7 @@ def main() -> None:
             if options.before is not None:
                 peers.append(start_plog(folder, "before", options.before))
             peers.append(start_kafka(folder))
-            figures = run(folder, peers, options)
+            figures = run(folder, peers, memory, options)
         finally:
             for peer in peers:
                 peer.server.stop()
