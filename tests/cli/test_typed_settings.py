@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,11 @@ loaded = functools.cache(_load)
 
 
 def parse(command: str, *settings: str) -> dict[str, Any]:
-    """The parameters with which the command would run."""
+    """The parameters with which the command would run; what it keeps for itself is gone afterwards, as in `run`."""
+    return copy_context().run(_parse, command, *settings)
+
+
+def _parse(command: str, *settings: str) -> dict[str, Any]:
     name, *words = command.split()
     context = plog().make_context("plog", [name])
     one = loaded(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextvars import Context
 from types import SimpleNamespace
 
 import pytest
@@ -48,9 +49,10 @@ def test_what_is_typed_comes_before_the_environment(source: str, level: int) -> 
 
 def test_a_command_line_leaves_no_settings_behind() -> None:
     """What runs in its process after it, as a replay of a directory, is not led to its servers."""
-    assert (
-        call_plog("topic", "list", "-X", "bootstrap.servers=127.0.0.1:1", "--resolve", "127.0.0.1:1=::1:1").returncode
-        == 3
-    )
-    assert find_client_settings() is None
-    assert find_routes([("127.0.0.1", 1)]) is None
+
+    def left_behind() -> tuple[object, object]:
+        typed = ["-X", "bootstrap.servers=127.0.0.1:1", "--resolve", "127.0.0.1:1=::1:1"]
+        assert call_plog("topic", "list", *typed).returncode == 3
+        return find_client_settings(), find_routes([("127.0.0.1", 1)])
+
+    assert Context().run(left_behind) == (None, None)
