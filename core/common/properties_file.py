@@ -12,12 +12,13 @@ _SPACE = " \t\f"
 _LINE = re.compile(r"((?:\\.|[^ \t\f:=\\])*)[ \t\f]*[:=]?[ \t\f]*(.*)", re.DOTALL)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_WRONG_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u(?:(0000)|(?![0-9a-fA-F]{4}))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: Path) -> dict[str, str]:
     """Reads a file of settings in UTF-8, also with a mark at its beginning, or else in Latin-1 as Java does. Raises
-    AccessError if it can't be read, UsageError if it is no text.
+    AccessError if it can't be read, UsageError if it is no text, and as `parse_properties`.
     """
     try:
         data = path.read_bytes()
@@ -26,19 +27,23 @@ def read_properties(path: Path) -> dict[str, str]:
     if b"\0" in data:
         raise UsageError(f"{path} is no file of settings: it is no text")
     try:
-        return parse_properties(data.decode("utf-8-sig"))
+        return parse_properties(data.decode("utf-8-sig"), str(path))
     except UnicodeDecodeError:
-        return parse_properties(data.decode("latin-1"))
+        return parse_properties(data.decode("latin-1"), str(path))
 
 
-def parse_properties(text: str) -> dict[str, str]:
+def parse_properties(text: str, where: str = "the properties") -> dict[str, str]:
     """Returns keys and values; the last of a repeated key counts. Comments start with # or !, a backslash joins lines.
-    Only Java's line ends and spaces separate: a value may hold any other space of Unicode's.
+    Only Java's line ends and spaces separate: a value may hold any other space of Unicode's. Raises UsageError, which
+    names the key and `where`, for a \\u without four hexadecimal digits, as Java does, and for \\u0000.
     """
     properties = {}
     for line in _joined_lines(text):
         match = _LINE.fullmatch(line)
         if match:
+            if wrong := _WRONG_ESCAPE.search(line):
+                what = "a null byte" if wrong[1] else "a \\u without four hexadecimal digits"
+                raise UsageError(f"{where}: {match[1]} has {what}", hint="a backslash is written as two: \\\\")
             properties[_unescape(match[1])] = _unescape(match[2]).rstrip(_SPACE)
     return properties
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.common.errors import CorruptRecordError
+from core.common.errors import CorruptRecordError, UsageError
 from core.common.filesystem import FileSystem
 from core.common.properties_file import parse_properties
 from core.common.salvaging_file import read_small_text
@@ -39,7 +39,10 @@ class MetaProperties:
 
 def parse_meta_properties(text: str, path: str) -> MetaProperties:
     """Parses them; raises CorruptRecordError if the text breaks the format."""
-    fields = parse_properties(text)
+    try:
+        fields = parse_properties(text)
+    except UsageError as error:
+        raise CorruptRecordError(error.message, path=path) from error
     version = fields.get("version", "")
     if version not in ("0", "1"):
         raise CorruptRecordError(f"version {version!r}, expected 0 or 1", path=path)

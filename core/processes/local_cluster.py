@@ -100,7 +100,7 @@ class ClusterDirectory:
         """Reads the last addresses. Raises UsageError for a file that plog did not write."""
         path = self.path / CLUSTER_PROPERTIES
         try:
-            properties = parse_properties(path.read_text())
+            properties = parse_properties(path.read_text(), str(path))
         except FileNotFoundError:
             return ClusterAddresses()
         except (OSError, UnicodeDecodeError) as error:

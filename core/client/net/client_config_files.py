@@ -44,7 +44,7 @@ def read_settings_file(path: Path) -> tuple[dict[str, str], list[str]]:
     elif _is_kcats(text):
         settings = _of_kcat(text, path)
     else:
-        settings = parse_properties(text)
+        settings = parse_properties(text, str(path))
     ensure_known(settings, f"{path}: ")
     secrets = {name: value for name, value in settings.items() if name in SECRET_SETTINGS}
     holds_secrets = not all(map(is_reference, secrets.values()))
@@ -204,7 +204,7 @@ def _found(provider: str, path: str, key: str | None) -> str:
         if Path(key).name != key:
             raise UsageError(f"{key} is no file of that directory")
         return _read(Path(path, key)).rstrip("\r\n")  # as editors and echo end a file
-    values = parse_properties(_read(Path(path)))
+    values = parse_properties(_read(Path(path)), path)
     if key not in values:
         raise UsageError(f"{path} has no {key}")
     return values[key]

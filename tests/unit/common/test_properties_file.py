@@ -6,6 +6,7 @@ import pytest
 
 from core.common.errors import AccessError, UsageError
 from core.common.properties_file import parse_properties, read_properties
+from tests.support.for_each import for_each
 
 TEXT = r"""
 # a comment
@@ -59,3 +60,23 @@ def test_a_file_is_read_in_utf8_or_as_java_does(tmp_path: Path) -> None:
         read_properties(path)
     with pytest.raises(AccessError, match=r"could not read .*: is a directory"):
         read_properties(tmp_path)
+
+
+@for_each(
+    "text, what",
+    [
+        (r"log.dirs=C:\users\kafka", r"a \u without four hexadecimal digits"),
+        (r"log.dirs=/data\u12", r"a \u without four hexadecimal digits"),
+        (r"log.dirs=\\\u00g0", r"a \u without four hexadecimal digits"),
+        (r"log.dirs=/a\u0000b", "a null byte"),
+    ],
+)
+def test_escapes_that_are_none_are_named(tmp_path: Path, text: str, what: str) -> None:
+    """As java.util.Properties refuses them; the value, which may be a secret, is not told."""
+    path = tmp_path / "server.properties"
+    path.write_text(f"broker.id=1\n{text}\n")
+    with pytest.raises(UsageError) as refusal:
+        read_properties(path)
+    assert refusal.value.message == f"{path}: log.dirs has {what}"
+    path.write_text(r"log.dirs=C:\\users\\kafka\\\\u1")
+    assert read_properties(path) == {"log.dirs": r"C:\users\kafka\\u1"}
