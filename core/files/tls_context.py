@@ -558,8 +558,11 @@ def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | N
             hint="pip install 'plog-kafka[security]', or use PEM",
         ) from error
     warnings.filterwarnings("ignore", "PKCS#12 bundle could not be parsed as DER")  # it is read all the same
+    secret = password.reveal().encode() if password else None
     try:
-        found = load_pkcs12(data, password.reveal().encode() if password else None)
+        if secret is not None and b"\0" in secret:
+            raise ValueError  # at which the library panics: that is no Exception
+        found = load_pkcs12(data, secret)
     except (ValueError, TypeError):
         what = "the password is wrong, or it is damaged" if password else "it is damaged, or needs a password"
         hint = None if password else "ssl.truststore.password, ssl.keystore.password; plog cert show --password"

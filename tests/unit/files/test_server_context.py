@@ -337,6 +337,10 @@ def test_what_is_wrong_with_a_store_is_said(tmp_path: Path, what: str) -> None:
             "the password of the private key is wrong",
         ),
         ({"ssl.keystore.location": "client.p12", "ssl.keystore.password": MARKED}, "the password is wrong, or it is"),
+        (
+            {"ssl.keystore.location": "client.p12", "ssl.keystore.password": f"{MARKED}\0"},
+            "the password is wrong, or it is",
+        ),
         ({"ssl.keystore.location": "trust.p12", "ssl.keystore.password": "changeit"}, "holds no private key"),
     ],
 )
