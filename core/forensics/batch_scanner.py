@@ -13,8 +13,9 @@ bit of its length flipped; by the first byte at which a sound batch of offsets t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,15 +79,15 @@ class BatchScanner:
         self,
         path: Path,
         base_offset: int = 0,
-        end_offset: int | None = None,
+        end_offset: int | Callable[[], int | None] | None = None,
         *,
         read_bytes: int = _READ_BYTES,
         file: File | None = None,
     ) -> None:
         """Raises AccessError if the file can't be opened. Its offsets should lie in [base_offset, end_offset), if the
-        latter is known: a batch looked for after damage must. `read_bytes` is the size of a read; batches of one read
-        share a buffer. `file` is the open file, if the caller has one, and closes it; bytes that can't be read from it
-        are damage.
+        latter is known: a batch looked for after damage must, and a function is asked for it then. `read_bytes` is the
+        size of a read; batches of one read share a buffer. `file` is the open file, if the caller has one, and closes
+        it; bytes that can't be read from it are damage.
         """
         self.path = path
         self.next_offset = base_offset
@@ -96,7 +97,7 @@ class BatchScanner:
         self._base_offset = base_offset
         self._may_be_legacy = True  # as long as no batch of the current magic was met
         self._read_bytes = max(read_bytes, HEADER_SIZE)
-        self._limit = base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
+        self._end_offset = end_offset
         self._data, self._data_position = memoryview(b""), 0
         self._is_own = file is None
         try:
@@ -104,6 +105,11 @@ class BatchScanner:
             self.size_bytes = self._file.size()
         except OSError as error:
             raise access_error(error, path, "read") from error
+
+    @cached_property
+    def _limit(self) -> int:
+        end_offset = self._end_offset() if callable(self._end_offset) else self._end_offset
+        return self._base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
 
     def __iter__(self) -> Iterator[Batch | Damage]:
         yield from self.walk_from(0)

@@ -6,6 +6,7 @@ A log's batches and records, and the entries of indexes and producer snapshots; 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,7 +71,7 @@ def _field(position: int, data: bytes | memoryview, span: Span) -> HexField:
 
 
 def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
-    walk = BatchScanner(path, base_offset_of(path), find_following(path))
+    walk = BatchScanner(path, base_offset_of(path), partial(find_following, path))
     try:
         for item in walk:
             if isinstance(item, Damage):

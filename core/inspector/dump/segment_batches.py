@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class SegmentBatches:
         """Where batches begin that are shown though they are damaged."""
         self.left = options.max_records
         """How many more are wanted; None if all are."""
-        self._scanner = BatchScanner(path, base_offset_of(path), find_following(path), read_bytes=_READ_BYTES)
+        self._scanner = BatchScanner(path, base_offset_of(path), partial(find_following, path), read_bytes=_READ_BYTES)
         self._is_for_text = is_for_text
         self._awaited = options.start_timestamp
         """The timestamp that the first wanted batch has or passes; None once it was met."""

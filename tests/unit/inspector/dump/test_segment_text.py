@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from core.inspector.dump.segment_text import SegmentText
 from core.inspector.dump.value_format import parse_value_format
 from tests.support.damage import plant, write_log
 from tests.support.golden import GOLDEN, directories
+from tests.support.logs import append, make_batch, open_log
 
 OPTIONS = [
     DumpOptions(with_records=True, with_data=True),
@@ -131,3 +133,20 @@ def test_formats_of_keys_and_values() -> None:
     for wrong in ("utf9", "struct:zz", "no_such_module_here:f", "json:nothing_there"):
         with pytest.raises(UsageError):
             parse_value_format(wrong)
+
+
+def test_a_folder_is_not_listed_again_for_each_sound_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 segments took ten minutes."""
+    log = open_log(tmp_path / "t-0", segment_bytes=140)
+    for _ in range(12):
+        append(log, make_batch(b"x" * 60))
+    log.close()
+    scandir, listed = os.scandir, []
+    monkeypatch.setattr(os, "scandir", lambda *path: (listed.append(path), scandir(*path))[1])
+    dumps = list(find_dumps(tmp_path / "t-0", DumpOptions()))
+    before = len(listed)
+    for dump in dumps:
+        assert list(dump.kafka_text())
+        assert list(dump.hex_fields()) or not dump.path.stat().st_size
+    assert len([dump for dump in dumps if dump.is_log]) == 12
+    assert len(listed) == before
