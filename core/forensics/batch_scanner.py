@@ -563,7 +563,7 @@ FIELDS = (
 def _zero_run(batch: Batch) -> tuple[int, int] | None:
     """Returns positions [start, end) in the file of the first zeros as long as a sector, or None."""
     start = _find_zeros(batch)
-    if start < 0:
+    if start is None:
         return None
     end = start
     while end < batch.size_bytes:
@@ -575,14 +575,14 @@ def _zero_run(batch: Batch) -> tuple[int, int] | None:
     return batch.position + start, batch.position + end
 
 
-def _find_zeros(batch: Batch) -> int:
-    """Finds where in a batch a sector of zeros begins, or -1. Reads a piece at a time, as a batch may be large."""
+def _find_zeros(batch: Batch) -> int | None:
+    """Finds where in a batch a sector of zeros begins. Reads a piece at a time, as a batch may be large."""
     for start in range(0, batch.size_bytes, _READ_BYTES):
         end = min(start + _READ_BYTES + _SMALLEST_ZERO_RUN, batch.size_bytes)
         found = bytes(batch.buffer[batch.start + start : batch.start + end]).find(bytes(_SMALLEST_ZERO_RUN))
         if found >= 0:
             return start + found
-    return -1
+    return None
 
 
 def is_valid(batch: Batch) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import struct
 from pathlib import Path
@@ -15,6 +16,7 @@ from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamageKind
 from tests.support.crafted import batch, message
 from tests.support.damage import places
+from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log
 
@@ -96,3 +98,50 @@ def test_a_huge_claim_costs_no_memory(tmp_path: Path) -> None:
     assert [item.kind for item in items if isinstance(item, Damage)] == [DamageKind.GARBAGE, DamageKind.ZEROED]
     assert len(items) == 4
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def damage_of(path: Path, batches: list[bytes]) -> Damage:
+    """The only one of a file of these batches."""
+    path.write_bytes(b"".join(batches))
+    scanner = BatchScanner(path, 0)
+    (damage,) = [item for item in scanner if isinstance(item, Damage)]
+    scanner.close()
+    return damage
+
+
+@for_each(
+    "start, end, field",
+    [
+        (17, 21, "crc"),
+        (21, 23, "attributes"),
+        (23, 27, "last offset delta"),
+        (27, 35, "base timestamp"),
+        (35, 43, "max timestamp"),
+        (43, 51, "producer id"),
+        (51, 53, "producer epoch"),
+        (53, 57, "base sequence"),
+        (57, 61, "record count"),
+        (61, 64, "records"),
+    ],
+)
+def test_a_flipped_bit_is_reported_with_its_field(tmp_path: Path, start: int, end: int, field: str) -> None:
+    """In its first byte and its last one. The checksum does not cover the fields before it."""
+    before, sound, after = (batch(offset, [(b"key", b"value")]) for offset in range(3))
+    for at in (start, end - 1):
+        flipped = sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :]
+        damage = damage_of(tmp_path / f"{0:020d}.log", [before, flipped, after])
+        assert damage.message.endswith(f"bit 0 of the byte at position {len(before) + at} is flipped (in the {field})")
+
+
+def test_the_first_zeros_as_long_as_a_sector_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they are in the pieces that are read, and not shorter ones."""
+    piece, random = 1000, Random(5)
+    monkeypatch.setattr("core.forensics.batch_scanner._READ_BYTES", piece)
+    before, sound = (batch(offset, [(None, random.randbytes(4 * piece))]) for offset in range(2))
+    places = [(start, start + size) for start in (62, piece - 1, piece, 2 * piece - 100) for size in (511, 512, 1500)]
+    for start, end in [*places, (len(sound) - 600, len(sound))]:
+        zeroed = sound[:start] + bytes(end - start) + sound[end:]
+        run = re.search(rb"\0{512,}", zeroed)
+        expected = f": bytes {len(before) + run.start()} to {len(before) + run.end() - 1} are zeros" if run else ""
+        damage = damage_of(tmp_path / f"{0:020d}.log", [before, zeroed])
+        assert damage.message.partition(", computed ")[2][8:] == expected
