@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
@@ -8,6 +12,7 @@ from core.common.config_def import value_text
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import KafkaError, UsageError
 from core.files.log_config import TOPIC_CONFIG
+from tests.support.answers.message_codec import GOLDEN
 from tests.support.for_each import for_each
 
 
@@ -132,3 +137,55 @@ def test_every_key_has_a_default_that_it_allows() -> None:
         text = value_text(key.default)
         if text is not None:
             assert key.parse(text) == key.default, key.name
+
+
+@for_each(
+    "name, least",
+    [
+        ("connection.failed.authentication.delay.ms", 0), ("fetch.max.bytes", 1024), ("group.max.size", 1),
+        ("log.cleaner.backoff.ms", 0), ("log.cleaner.threads", 0), ("log.index.size.max.bytes", 4),
+        ("log.roll.hours", 1), ("log.segment.bytes", 1 << 20), ("max.connections", 0), ("max.connections.per.ip", 0),
+        ("max.incremental.fetch.session.cache.slots", 0), ("min.insync.replicas", 1), ("node.id", 0),
+        ("num.partitions", 1), ("offsets.retention.minutes", 1), ("producer.id.expiration.ms", 1),
+        ("replica.fetch.max.bytes", 0), ("socket.request.max.bytes", 1),
+    ],
+)  # fmt: skip
+def test_the_least_values_are_those_of_kafkas_documentation(name: str, least: int) -> None:
+    assert BROKER_CONFIG[name].parse(str(least)) == least
+    with pytest.raises(KafkaError, match=f"at least {least}"):
+        BROKER_CONFIG[name].parse(str(least - 1))
+
+
+def configs_in(answer: Any) -> Iterator[dict[str, Any]]:
+    """The settings that a recorded answer describes."""
+    if isinstance(answer, dict) and "ReadOnly" in answer:
+        yield answer
+    elif isinstance(answer, dict | list):
+        for part in answer.values() if isinstance(answer, dict) else answer:
+            yield from configs_in(part)
+
+
+@for_each("scenario", ["describe-broker-configs", "change-listener-configs"])
+def test_defaults_and_keys_that_may_change_are_those_of_a_broker_of_kafka(scenario: str) -> None:
+    of_kafka = {
+        config["Name"]: config
+        for line in (GOLDEN / f"{scenario}.ndjson").read_text().splitlines()
+        for config in configs_in(json.loads(line))
+        if config["Name"] in BROKER_CONFIG
+    }
+    assert of_kafka
+    for name, config in of_kafka.items():
+        key = BROKER_CONFIG[name]
+        assert key.is_dynamic is not config["ReadOnly"], name
+        defaults = [one["Value"] for one in config["Synonyms"] if (one["Name"], one["Source"]) == (name, 5)]
+        assert defaults in ([value_text(key.default)], []), name
+
+
+def test_settings_of_tls_and_logins_may_change_but_for_those_that_kafka_reads_once() -> None:
+    fixed = {key.name for key in BROKER_CONFIG if key.name.startswith(("ssl.", "sasl.")) and not key.is_dynamic}
+    assert fixed == {
+        "sasl.server.max.receive.size",
+        "ssl.allow.dn.changes",
+        "ssl.allow.san.changes",
+        "ssl.principal.mapping.rules",
+    }
