@@ -8,7 +8,7 @@ from typing import Any
 
 import kazoo.exceptions
 import pytest
-from kazoo.protocol.states import ZnodeStat
+from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from core.common.errors import AccessError
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
@@ -75,8 +75,13 @@ class Kazoo:
         is_error = isinstance(answer, Exception)
         on_answer(type("Result", (), {"exception": answer if is_error else None, "value": answer}))
 
-    def get_async(self, path: str) -> Kazoo:
+    def get_async(self, path: str, watch: Callable[[Any], None] | None = None) -> Kazoo:
+        self.watch = watch
         return self._ask("get", path)
+
+    def exists_async(self, path: str, watch: Callable[[Any], None]) -> Kazoo:
+        self.watch = watch
+        return self._ask("exists", path)
 
     def get_children_async(self, path: str) -> Kazoo:
         return self._ask("children", path)
@@ -91,6 +96,12 @@ class Kazoo:
 
     def commit_async(self) -> Kazoo:
         return self._ask("commit", "")
+
+
+async def turns() -> None:
+    """As many of the loop as anything here needs."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -142,6 +153,43 @@ async def test_a_read_is_repeated_if_the_connection_was_lost_and_for_nothing_els
     with pytest.raises(ZooKeeperError) as refused:
         await session.read("/a")
     assert (refused.value.refusal, client.asked) == (Refusal.NO_AUTH, [("get", "/a")] * 2)
+    await session.close()
+
+
+async def test_a_read_waits_for_the_connection(opened: Any) -> None:
+    client = Kazoo({("get", "/a"): (b"x", KAZOO_STAT)})
+    session = await opened(client)
+    client.tell("SUSPENDED")
+    await turns()
+    read = asyncio.create_task(session.read("/a"))
+    await turns()
+    assert not client.asked
+    client.tell("CONNECTED")
+    assert await read == Node(b"x", STAT)
+    await session.close()
+
+
+async def test_a_watched_node_is_read_at_each_change_and_each_new_connection(opened: Any) -> None:
+    """Also before it exists: then its creation is watched."""
+    client = Kazoo({("get", "/a"): kazoo.exceptions.NoNodeError(), ("exists", "/a"): None})
+    session = await opened(client)
+    seen: list[Node | None] = []
+    watch = await session.watch_data("/a", seen.append)
+    assert client.asked == [("get", "/a"), ("exists", "/a")]
+    for data, news in ((b"made", "CREATED"), (b"unseen", "NONE"), (b"changed", "CHANGED")):
+        client.answers["get", "/a"] = (data, KAZOO_STAT)
+        client.watch(WatchedEvent(news, "CONNECTED", "/a"))
+        await turns()
+    for data, states in ((b"meanwhile", ("SUSPENDED", "CONNECTED")), (b"lost", ("SUSPENDED",))):
+        client.answers["get", "/a"] = (data, KAZOO_STAT)
+        for state in states:
+            client.tell(state)
+            await turns()
+    assert seen == [None, Node(b"made", STAT), Node(b"changed", STAT), Node(b"meanwhile", STAT)]
+    watch.cancel()
+    client.tell("CONNECTED")
+    await turns()
+    assert len(seen) == 4
     await session.close()
 
 
