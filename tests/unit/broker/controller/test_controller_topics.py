@@ -55,6 +55,14 @@ def made(writes: Sequence[Write]) -> list[str]:
     return [write.topic for write in writes if isinstance(write, AssignmentWrite)]
 
 
+async def test_segments_may_be_as_small_as_kafka_3_allows(it: Office) -> None:
+    """Other brokers of the cluster are Kafka 3's."""
+    asked = [NewTopic("small", configs={"segment.bytes": "14"}), NewTopic("none", configs={"segment.bytes": "13"})]
+    pending = topics_of(it).create(asked, validate_only=False, timeout_ms=1000)
+    await it.settle()
+    assert codes(outcome(pending)) == {"small": 0, "none": ErrorCode.INVALID_CONFIG}
+
+
 async def test_a_topic_that_zookeeper_does_not_take_is_the_only_one_that_is_refused(it: Office) -> None:
     def refuse(writes: Sequence[Write]) -> None:
         if "huge" in made(writes):

@@ -153,11 +153,15 @@ def hang_up(_request: object) -> None:
 
 
 @pytest.mark.parametrize("answer", [hang_up, lambda _request: None])
-async def test_a_coordinator_that_does_not_answer(answer: Callable[[object], None]) -> None:
+async def test_a_coordinator_that_does_not_answer(
+    answer: Callable[[object], None], caplog: pytest.LogCaptureFixture
+) -> None:
     async with peers(answer, controller_socket_timeout_ms="50") as asked:
         assert await asked.verdicts(T0) == {T0: ErrorCode.NOT_COORDINATOR}
         assert await asked.verdicts(T0, coordinator=NOBODY) == {T0: ErrorCode.NOT_COORDINATOR}
         assert not asked.verifier.is_verified(T0, PRODUCER)
+    warnings = [text for text in caplog.messages if text.startswith(f"transaction of {ID} could not be verified: ")]
+    assert len(warnings) == 2
 
 
 @pytest.mark.parametrize(

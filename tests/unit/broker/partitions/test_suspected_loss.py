@@ -8,6 +8,8 @@ import pytest
 
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
+from core.common.topic_partition import TopicPartition
+from core.log.damaged_ranges import WRONG_START, WRONG_TAIL
 from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from tests.support.broker import Background, SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
 from tests.support.logs import NOW
@@ -51,6 +53,19 @@ def test_a_gap_that_a_reader_meets_ends_where_the_log_did(tmp_path: Path) -> Non
     background.run()
     assert damaged_offsets(broker) == "0:5-5"
     assert values_of(fetch(broker, 6)) == [b"later"]
+
+
+def test_logs_with_a_wrong_start_or_tail_are_named_and_no_others(broker: SteeredNode) -> None:
+    for name in ("sound", "t"):
+        add_topic(broker, name)
+    produce_values(broker, b"a", b"b")
+    losses, topics = broker.services.losses, broker.services.image.topics
+    logs = losses._log_manager
+    for doubted, key in ((logs.with_wrong_start, WRONG_START), (logs.with_wrong_tail, WRONG_TAIL)):
+        doubted.add(TopicPartition("t", 0))
+        assert losses.doubts_of(topics["t"]) == {key: {0: [(2, 3)]}}
+        assert losses.doubts_of(topics["sound"]) == {}
+        doubted.clear()
 
 
 def test_what_is_cut_meanwhile_is_no_damage(tmp_path: Path, clock: ManualClock) -> None:

@@ -80,6 +80,16 @@ GUARDS = [
 ]
 
 
+async def test_a_broker_with_an_authorizer_makes_the_folders_of_acls() -> None:
+    """As kafka-server-start with AclAuthorizer does; one without it makes none."""
+    folders = {f"{top}/{kind}" for top in ("/kafka-acl", "/kafka-acl-extended/prefixed") for kind in ("Topic", "Group")}
+    for authorizer in ("", "kafka.security.authorizer.AclAuthorizer"):
+        zookeeper = FakeZooKeeper()
+        await Opened(zookeeper, **{"authorizer.class.name": authorizer}).start()
+        changes = {"/kafka-acl-changes", "/kafka-acl-extended-changes"}
+        assert (folders | changes) & zookeeper.nodes.keys() == ((folders | changes) if authorizer else set())
+
+
 @for_each("path, data, held", GUARDS)
 async def test_a_guarded_cluster_is_refused_off_loopback(path: str, data: bytes, held: str) -> None:
     zookeeper = FakeZooKeeper()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
@@ -14,12 +15,15 @@ from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
+from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 from core.zookeeper.config_changes import ConfigChanges
-from core.zookeeper.znodes import ConfigEntity, TopicNode
+from core.zookeeper.controller_election import WonElection
+from core.zookeeper.znodes import BROKER_IDS, ConfigEntity, TopicNode
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Create, Node, NodeStat, Refusal, ZooKeeperError
+from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.scripted_controller import run
 
 US = 5
@@ -122,6 +126,31 @@ async def test_a_cluster_with_later_features_is_not_joined() -> None:
         await entry.register(US, {}, BrokerConfig(), previous_epoch=-1, on_registered=ignored, on_failed=ignored)
     assert script.events == []
     await entry.close()
+
+
+async def test_a_registered_broker_may_be_elected() -> None:
+    zookeeper = FakeZooKeeper()
+    session = zookeeper.session()
+    entry = entry_with(cast(Script, session))
+    attached_to(entry)
+    await session.ensure_paths([BROKER_IDS])
+    registered: list[int] = []
+    elected: list[WonElection] = []
+    await entry.register(
+        US,
+        {"PLAINTEXT": Endpoint("127.0.0.1", 9092)},
+        BrokerConfig(),
+        previous_epoch=-1,
+        on_registered=registered.append,
+        on_failed=pytest.fail,
+    )
+    election = entry.make_election(US, on_elected=elected.append, on_lost=lambda: None)
+    await election.start()
+    while not elected:
+        await asyncio.sleep(0)
+    assert json.loads(zookeeper.nodes["/controller"].data)["brokerid"] == US
+    assert len(registered) == 1
+    election.stop()
 
 
 async def test_replicas_that_fail_together_are_reported_once() -> None:

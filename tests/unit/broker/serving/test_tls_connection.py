@@ -17,7 +17,7 @@ import pytest
 from core.broker.observe.metrics import connection_metrics
 from core.broker.requests import fair_scheduler
 from core.broker.requests.fair_scheduler import FairScheduler
-from core.broker.serving import socket_server, unauthenticated
+from core.broker.serving import socket_server, tls_transport, unauthenticated
 from core.broker.serving.socket_server import SocketServer
 from core.broker.serving.tls_connection import TlsConnection
 from core.broker.serving.unauthenticated import LogLimit
@@ -120,6 +120,17 @@ async def test_requests_behind_one_that_waits_are_not_forgotten(connect: Connect
     await other.send(other.seal(produce_frame(7, b"at last")))
     assert await other.ids(1) == [7]
     assert await client.ids(600) == [*range(600)]
+
+
+async def test_a_request_of_which_a_part_is_decrypted_needs_no_more_bytes_to_go_on(
+    connect: Connect, broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn ends after its first slice: the rest waits here, and the selector says nothing of it."""
+    monkeypatch.setattr(tls_transport, "TURN_SECONDS", -1)
+    add_topic(broker)
+    client = await (await connect()).shake_hands()
+    await client.send(client.seal(produce_frame(1, bytes(100_000))))
+    assert await client.ids(1) == [1]
 
 
 async def test_who_sends_nothing_more_gets_what_he_asked_for(connect: Connect, broker: SteeredNode) -> None:
