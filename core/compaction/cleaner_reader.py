@@ -81,11 +81,8 @@ class CleanerReader:
 
     def _read_pieces(self, base_offset: int) -> Iterator[tuple[bytes, int, list[int]]]:
         path = self._log.directory / offset_file_name(base_offset, LOG_SUFFIX)
-        records = FileRecords(path, self._filesystem.open_read)
-        try:
+        with contextlib.closing(FileRecords(path, self._filesystem.open_read)) as records:
             yield from records.iter_pieces(0, read_bytes=READ_BYTES)
-        finally:
-            records.close()
 
     @contextlib.contextmanager
     def open(self, number: int) -> Iterator[LogSegment]:

@@ -16,6 +16,7 @@ back. A run is noted before its stage, the folder in which the new files are mad
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -190,12 +191,9 @@ class RecoveryJournal:
 
 
 def _append(directory: Path, fields: dict[str, Any], filesystem: FileSystem) -> None:
-    file = filesystem.open_append(directory / JOURNAL)
-    try:
+    with contextlib.closing(filesystem.open_append(directory / JOURNAL)) as file:
         file.write_at(json.dumps(fields).encode() + b"\n", file.size())
         file.sync()
-    finally:
-        file.close()
     filesystem.sync_directory(directory)
 
 

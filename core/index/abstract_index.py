@@ -91,8 +91,7 @@ class AbstractIndex:
         if self._data is None and self.path.exists():
             return
         size = self.ENTRY.size
-        file = self._filesystem.open_append(self.path)
-        try:
+        with contextlib.closing(self._filesystem.open_append(self.path)) as file:
             self._is_unsynced |= file.size() != self._count * size or self._written < self._count
             if file.size() > self._count * size:  # first, so that nobody reads entries of before after those of now
                 file.truncate(self._written * size)
@@ -103,8 +102,6 @@ class AbstractIndex:
                 self._written = self._count
             if file.size() != self._count * size:
                 file.truncate(self._count * size)
-        finally:
-            file.close()
 
     def sync(self) -> None:
         """Syncs the file if `flush` changed it; does nothing if it was deleted. Safe from any thread once the index is
@@ -196,7 +193,7 @@ class AbstractIndex:
             file = FileSystem().open_read(self.path)
         except FileNotFoundError:
             return b""
-        try:
+        with contextlib.closing(file):
             size = file.size()
             if size < self.ENTRY.size:
                 return b""
@@ -205,8 +202,6 @@ class AbstractIndex:
             if self.may_map:
                 return mmap.mmap(file.fd, 0, prot=mmap.PROT_READ)
             return self._read_entries(file, size)
-        finally:
-            file.close()
 
     def _read_entries(self, file: File, size_bytes: int) -> bytes:
         """Reads the entries before the zeros of an untrimmed file; none of a file that is too large for any log."""

@@ -48,8 +48,7 @@ def read_transaction_index(path: Path) -> list[AbortedTransaction]:
 
 def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
     """Yields the entries that `read_transaction_index` returns, one by one."""
-    file = open_readable(path)
-    try:
+    with contextlib.closing(open_readable(path)) as file:
         size, last_offset = file.size(), -1
         _ensure_whole(size, str(path))
         for position in range(0, size, _PIECE_BYTES):
@@ -60,8 +59,6 @@ def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
             for entry in _parse_entries(data, position, last_offset, str(path)):
                 yield entry
                 last_offset = entry.last_offset
-    finally:
-        file.close()
 
 
 def _ensure_whole(size_bytes: int, path: str) -> None:
@@ -122,12 +119,9 @@ class TransactionIndex:
         assert self._entries is not None
         if self._written == len(self._entries):
             return
-        file = self._filesystem.open_append(self.path)
-        try:
+        with contextlib.closing(self._filesystem.open_append(self.path)) as file:
             data = b"".join(ENTRY.pack(_VERSION, *aborted) for aborted in self._entries[self._written :])
             file.write_at(data, self._written * ENTRY.size)
-        finally:
-            file.close()
         self._written = len(self._entries)
 
     def truncate_to(self, offset: int) -> None:
@@ -135,11 +129,8 @@ class TransactionIndex:
         entries = self.entries()
         kept = [e for e in entries if e.last_offset < offset]
         if len(kept) < len(entries):
-            file = self._filesystem.open_append(self.path)
-            try:
+            with contextlib.closing(self._filesystem.open_append(self.path)) as file:
                 file.truncate(min(self._written, len(kept)) * ENTRY.size)
-            finally:
-                file.close()
             self._entries = kept
             self._written = min(self._written, len(kept))
 

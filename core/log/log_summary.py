@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,8 +27,7 @@ class LogDescription(NamedTuple):
 def describe_log(reader: DirectoryReader, partition: TopicPartition) -> LogDescription:
     """Describes the log as it is now. Raises AccessError if there is no such partition."""
     failures: list[AccessError] = []
-    log = reader.open(partition, failures.append)
-    try:
+    with contextlib.closing(reader.open(partition, failures.append)) as log:
         return LogDescription(
             start_offset=log.start_offset,
             end_offset=log.end_offset,
@@ -35,8 +35,6 @@ def describe_log(reader: DirectoryReader, partition: TopicPartition) -> LogDescr
             damaged=(*_damaged(log.directory), *map(str, failures), *map(str, log.unreadable)),
             is_readable=not failures,
         )
-    finally:
-        log.close()
 
 
 def _damaged(directory: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ A log's batches and records, and the entries of indexes and producer snapshots; 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, pairwise, repeat
@@ -71,16 +72,13 @@ def _field(position: int, data: bytes | memoryview, span: Span) -> HexField:
 
 
 def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
-    walk = BatchScanner(path, base_offset_of(path), partial(find_following, path))
-    try:
+    with contextlib.closing(BatchScanner(path, base_offset_of(path), partial(find_following, path))) as walk:
         for item in walk:
             if isinstance(item, Damage):
                 findings.append(claimed_finding(item, path))
                 yield HexField(item.position, walk.head(item.position, item.end_position), "damaged", item.message)
             else:
                 yield from _batch_fields(item)
-    finally:
-        walk.close()
 
 
 def _batch_fields(batch: Batch) -> Iterator[HexField]:
@@ -115,7 +113,7 @@ def _entry_fields(path: Path, kind: FileKind) -> Iterator[HexField]:
         file = open_salvaging(path)
     except OSError as error:
         raise access_error(error, path, "read") from error
-    try:
+    with contextlib.closing(file):
         position, size_bytes = 0, file.size()
         sizes = chain([(layout.head, layout.head_bytes)], repeat((layout.entry, layout.entry_bytes)))
         for fields, size in sizes:
@@ -124,8 +122,6 @@ def _entry_fields(path: Path, kind: FileKind) -> Iterator[HexField]:
             position += size
             if position >= size_bytes:
                 break
-    finally:
-        file.close()
     if file.unreadable:
         bad = file.unreadable[0]
         raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -55,8 +56,7 @@ def _time_index_rows(path: Path) -> Iterator[Row]:
 
 def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
     """Yields every entry, without the zeros that an untrimmed file ends with."""
-    file = open_salvaging(path)
-    try:
+    with contextlib.closing(open_salvaging(path)) as file:
         size = file.size()
         if size % entry.size:
             raise CorruptRecordError(f"{size} bytes, expected a multiple of {entry.size}", path=str(path))
@@ -74,8 +74,6 @@ def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
                 yield from repeat((0, 0), zeros)
                 yield first, second
                 zeros = 0
-    finally:
-        file.close()
 
 
 def _base_offset(path: Path) -> int:

@@ -394,31 +394,26 @@ class PartitionRecovery:
     def _write_log(self, source: Path, target: Path, steps: Sequence[Step]) -> bool:
         """Writes the log as its steps say. Returns whether bytes that stay could not be read; they are zeros then."""
         fixes = _fixes(steps)
-        file = open_salvaging(source, self._filesystem)
-        out = self._filesystem.open_append(target)
-        try:
+        with (
+            contextlib.closing(open_salvaging(source, self._filesystem)) as file,
+            contextlib.closing(self._filesystem.open_append(target)) as out,
+        ):
             written = 0
             for start, end in _kept(file.size(), steps):
                 written = copy_bytes(file, start, end, fixes, out, written)
             out.sync()
-        finally:
-            file.close()
-            out.close()
         shutil.copystat(source, target)
         return bool(file.unreadable)
 
     def _write_stretches(self, stretches: Sequence[Stretch], target: Path) -> None:
         fixes = {path: _fixes(self._steps.get(path, [])) for path in {stretch.path for stretch in stretches}}
-        out = self._filesystem.open_append(target)
-        try:
+        with contextlib.closing(self._filesystem.open_append(target)) as out:
             written = 0
             for path, of_path in groupby(stretches, key=lambda stretch: stretch.path):
                 with contextlib.closing(open_salvaging(path, self._filesystem)) as file:
                     for _, start, end in of_path:
                         written = copy_bytes(file, start, end, fixes[path], out, written)
             out.sync()
-        finally:
-            out.close()
 
     def _rebuild(self) -> int:
         """Has the engine open the partition and close it, and returns the log's end."""
@@ -559,10 +554,11 @@ def _find_last(logs: Sequence[Path], filesystem: FileSystem) -> Batch | None:
 
 def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesystem: FileSystem) -> None:
     """Writes them; `before` is the last batch of the logs before."""
-    records = FileRecords(path, filesystem.open_read)
     new = path.with_name(f"{path.name}.new")
-    out = filesystem.open_append(new)
-    try:
+    with (
+        contextlib.closing(FileRecords(path, filesystem.open_read)) as records,
+        contextlib.closing(filesystem.open_append(new)) as out,
+    ):
         start = written = 0
         for position, data in [*_insertions(records, markers, before), (records.size_bytes, b"")]:
             written = copy_bytes(records.file, start, position, (), out, written)
@@ -570,9 +566,6 @@ def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesyst
             written += len(data)
             start = position
         out.sync()
-    finally:
-        records.close()
-        out.close()
     shutil.copystat(path, new)
     filesystem.rename(new, path)
 

@@ -6,6 +6,7 @@ Records are looked for by their keys, by columns: no Python object is made of a 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -166,10 +167,9 @@ class Tracer:
 
     def trace(self, partition: TopicPartition, offset: int) -> Trace:
         """Traces it; raises AccessError without such a partition, CorruptRecordError if the batch is damaged."""
-        log = self._reader.open(partition)
-        bounds = log.start_offset, log.end_offset
-        trace = Trace(partition, offset, bounds=bounds, wrong_start=log.wrong_start)
-        try:
+        with contextlib.closing(self._reader.open(partition)) as log:
+            bounds = log.start_offset, log.end_offset
+            trace = Trace(partition, offset, bounds=bounds, wrong_start=log.wrong_start)
             found = _find(partition, log, offset)
             if found is not None:
                 segment, batch, record = found
@@ -177,8 +177,6 @@ class Tracer:
                 self._describe(trace, log, segment, batch, record)
             else:
                 trace.gap = self._find_gap(log, offset)
-        finally:
-            log.close()
         trace.groups = self._groups(partition, offset, trace.doubts)
         return trace
 
@@ -186,13 +184,12 @@ class Tracer:
         """Returns the offset of the last record with that key, or None. Raises CorruptRecordError if damage may hide a
         later one; calls `on_missing` once if one may be among unexplained missing offsets.
         """
-        log = self._reader.open(partition)
         doubts: list[Hole] = []
 
         def refuse(batch: Batch, error: CorruptRecordError) -> None:
             raise undecodable(partition, batch, error, find_file(log, batch)) from None
 
-        try:
+        with contextlib.closing(self._reader.open(partition)) as log:
             found = find_last(log, key, log.start_offset, log.end_offset, on_undecodable=refuse, on_doubt=doubts.append)
             missing = UnexplainedGaps()
             for hole in sorted(doubts, key=attrgetter("start")):  # it was looked for from the end backwards
@@ -201,8 +198,6 @@ class Tracer:
             if missing.count:
                 on_missing(missing.text(log.root))
             return found
-        finally:
-            log.close()
 
     # --- the record itself
 
@@ -388,7 +383,7 @@ def _commits(
 
     topic = partition.topic.encode()
     ending = len(topic).to_bytes(2, "big") + topic + partition.partition.to_bytes(4, "big")  # of OffsetCommitKey
-    try:
+    with contextlib.closing(log):
         batches = log.read(log.start_offset, log.end_offset, on_hole=note)
         for columns in with_key(batches, ending, note_undecodable, is_whole=False):
             for row, timestamp in enumerate(columns.timestamps.tolist()):
@@ -405,8 +400,6 @@ def _commits(
                     yield key.group, value.offset, value.commit_timestamp
                 else:
                     yield key.group, None, timestamp
-    finally:
-        log.close()
 
 
 def _find(partition: TopicPartition, log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Record] | None:
