@@ -22,10 +22,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from core.forensics.bit_flip import is_odd_end, one_bit_apart
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
+
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +266,13 @@ def _spread(edges: set[int], pieces: Iterable[Piece], find_batches: FindBatches)
     """Adds to `edges` where an edge parts batches (`_edges_beside`), then where the added edges do, until there are no
     more. For each edge it looks at the pieces that hold the offset, at most a few.
     """
-    rest = sorted(pieces, key=_base_offset)
+    rest = sorted(pieces, key=_BASE_OFFSET)
     furthest = list(accumulate((piece.end_offset for piece in rest), max))  # end of this piece and those before it
     opened: dict[int, list[tuple[int, int]]] = {}
     todo = list(edges)
     while todo:
         edge = todo.pop()
-        number = bisect_left(rest, edge, key=_base_offset) - 1
+        number = bisect_left(rest, edge, key=_BASE_OFFSET) - 1
         while number >= 0 and furthest[number] > edge:
             if rest[number].end_offset > edge:
                 if number not in opened:
@@ -484,7 +487,7 @@ class _Fitting:
         self._opened: tuple[Piece, dict[int, Piece]] | None = None
         self._accepted = accepted
         self._left: list[tuple[int, Piece]] = [(number, self._pieces[number]) for number in displaced]
-        self._log = sorted((self._pieces[n] for n in accepted), key=_base_offset)
+        self._log = sorted((self._pieces[n] for n in accepted), key=_BASE_OFFSET)
         self._mended = sorted((due, due + self._pieces[number].span) for number, due in flips.items())
         """The offsets [start, end) of flipped batches as they were."""
         self._result = [Displaced(self._pieces[number], Fate.FLIPPED, due) for number, due in flips.items()]
@@ -528,7 +531,7 @@ class _Fitting:
             self._left.append((number, batch))
 
     def _put(self, piece: Piece) -> None:
-        insort(self._log, piece, key=_base_offset)
+        insort(self._log, piece, key=_BASE_OFFSET)
         self._result.append(Displaced(piece, Fate.PLACED, piece.base_offset))
 
     def _find_room(self, number: int, piece: Piece) -> _Room:
@@ -538,7 +541,7 @@ class _Fitting:
         is_possible = self._base_offsets[0] <= start and (not is_far or number in self._borne_out)
         if not is_possible or not self._is_free(start, end):
             return _Room.NONE
-        at = bisect_right(self._log, start, key=_base_offset)
+        at = bisect_right(self._log, start, key=_BASE_OFFSET)
         before = self._log[at - 1].end_offset if at else None
         after = self._log[at].base_offset if at < len(self._log) else None
         touches_before, touches_after = before == start, after == end
@@ -549,13 +552,13 @@ class _Fitting:
         return _Room.ROOM if after is not None or end <= max(self._known_end, before or 0) else _Room.NONE
 
     def _is_free(self, start: int, end: int) -> bool:
-        at = bisect_right(self._log, start, key=_base_offset)
+        at = bisect_right(self._log, start, key=_BASE_OFFSET)
         return (at == 0 or self._log[at - 1].end_offset <= start) and (
             at == len(self._log) or end <= self._log[at].base_offset
         )
 
     def _is_repeated(self, batch: Piece) -> bool:
-        at = bisect_right(self._log, batch.base_offset, key=_base_offset)
+        at = bisect_right(self._log, batch.base_offset, key=_BASE_OFFSET)
         if at == 0 or self._log[at - 1].end_offset < batch.end_offset:
             return False
         piece = self._log[at - 1]
@@ -618,7 +621,3 @@ def _joined(displaced: Iterable[Displaced]) -> list[Displaced]:
 
 def _follows(piece: Piece, other: Piece) -> bool:
     return (piece.file, piece.end_position, piece.end_offset) == (other.file, other.position, other.base_offset)
-
-
-def _base_offset(piece: Piece) -> int:
-    return piece.base_offset

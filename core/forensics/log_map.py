@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import CODEC_MASK, HEADER, LOG_OVERHEAD, RecordBatch, is_thinned
 
 _READ_BYTES = 1024 * 1024
+_PLACE, _NAMED_OFFSET, _END_OFFSET = attrgetter("place"), attrgetter("damage.offset"), attrgetter("end_offset")
 
 
 class LogFile(NamedTuple):
@@ -118,7 +120,7 @@ class LogMap:
             for one in self.displaced
             if one.fate in (Fate.FLIPPED, Fate.STRAY)
         ]
-        self.damage.sort(key=_place_of)
+        self.damage.sort(key=_PLACE)
         self._bases = bases
         self._edges = sorted({*bases, *evidence.lone_indexes})
         """Where a segment begins, or began."""
@@ -262,7 +264,7 @@ class LogMap:
 
     def _is_within(self, offset: int) -> bool:
         """Says whether a batch of the log begins below the offset, and ends above it."""
-        at = bisect_right(self.log, offset, key=_end_offset)
+        at = bisect_right(self.log, offset, key=_END_OFFSET)
         return any(
             batch.base_offset < offset < batch.end_offset
             for piece in self.log[at : at + 1]
@@ -323,7 +325,7 @@ class LogMap:
 
     def end_before(self, offset: int) -> int:
         """Returns where the log's last batch before that offset ends."""
-        at = bisect_right(self.log, offset, key=_end_offset)
+        at = bisect_right(self.log, offset, key=_END_OFFSET)
         end = self.log[at - 1].end_offset if at else self.start_offset
         ends = (batch.last_offset + 1 for piece in self.log[at : at + 1] for batch in self.read(piece))
         bases = (self._bases[piece.file] for piece in self.log[at : at + 1] if self._bases[piece.file] <= offset)
@@ -339,7 +341,7 @@ class LogMap:
         that begins before is explained whole, and yielded from there on.
         """
         start = max(start_offset, self.start_offset)
-        first = bisect_right(self.log, start, key=_end_offset)
+        first = bisect_right(self.log, start, key=_END_OFFSET)
         before = self.log[first - 1].end_offset if first else self.start_offset
         for item in self._items_after(first, max(before, self.start_offset)):
             if not isinstance(item, Hole):
@@ -393,15 +395,15 @@ class LogMap:
 
     def _naming(self, start: int, end: int) -> Iterator[FileDamage]:
         """Yields damaged batches whose headers say that they held some of these offsets, and no others."""
-        first = bisect_left(self._named, start, key=_named_offset)
-        for one in self._named[first : bisect_left(self._named, end, key=_named_offset)]:
+        first = bisect_left(self._named, start, key=_NAMED_OFFSET)
+        for one in self._named[first : bisect_left(self._named, end, key=_NAMED_OFFSET)]:
             if one.damage.end_offset is not None and one.damage.offset < one.damage.end_offset <= end:
                 yield one
 
     @cached_property
     def _named(self) -> list[FileDamage]:
         """Sorts them by the offsets that their headers name."""
-        return sorted((one for one in self.damage if one.damage.batch is not None), key=_named_offset)
+        return sorted((one for one in self.damage if one.damage.batch is not None), key=_NAMED_OFFSET)
 
     def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
         """Explains first the offsets that headers of damaged batches name; the offsets between those are lost to the
@@ -452,7 +454,7 @@ class LogMap:
         """Explains offsets of the hole `whole` that no damaged batch's header names."""
         low = before.at.place if before is not None else (-1, 0)
         high = after.at.place if after is not None else (len(self.files), 0)
-        at = bisect_right(found, low, key=_place_of)
+        at = bisect_right(found, low, key=_PLACE)
         if at < len(found) and found[at].place < high:
             yield _Loss(start, end, found[at])
             return
@@ -525,8 +527,8 @@ class LogMap:
         return self.damage[start:end]
 
     def _is_placed(self, piece: Piece) -> bool:
-        at = bisect_right(self._placed, (piece.file, piece.position), key=_place)
-        return at > 0 and _place(piece) < (self._placed[at - 1].file, self._placed[at - 1].end_position)
+        at = bisect_right(self._placed, (piece.file, piece.position), key=attrgetter("file", "position"))
+        return at > 0 and (piece.file, piece.position) < (self._placed[at - 1].file, self._placed[at - 1].end_position)
 
 
 def _own_end(pieces: Sequence[Piece], base_offset: int, position: int) -> int | None:
@@ -618,24 +620,8 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
 
 
 def _together(found: Iterable[FileDamage], others: Iterable[FileDamage]) -> list[FileDamage]:
-    return sorted({one.place: one for one in (*found, *others)}.values(), key=_place_of)
+    return sorted({one.place: one for one in (*found, *others)}.values(), key=_PLACE)
 
 
 def _first_of(found: Sequence[FileDamage], number: int, position: int) -> int:
-    return bisect_left(found, (number, position), key=_place_of)
-
-
-def _place_of(one: FileDamage) -> tuple[int, int]:
-    return one.place
-
-
-def _named_offset(one: FileDamage) -> int:
-    return one.damage.offset
-
-
-def _place(piece: Piece) -> tuple[int, int]:
-    return piece.file, piece.position
-
-
-def _end_offset(piece: Piece) -> int:
-    return piece.end_offset
+    return bisect_left(found, (number, position), key=_PLACE)

@@ -102,31 +102,28 @@ def _plain(name: str) -> str:
     return name
 
 
+def _readable_runs(directory: Path) -> list[Run]:
+    with contextlib.suppress(PlogError):
+        return read_runs(directory)
+    return []
+
+
 def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
     """Reads the holes [start, end) that recoveries left in a partition's log, in order, adjacent ones joined; none
     without a readable journal. A log whose end was given up has no hole there: later appends take those offsets.
     """
-    try:
-        lost = [lost for run in read_runs(directory) for lost in run.lost]
-    except PlogError:
-        return []
+    lost = (lost for run in _readable_runs(directory) for lost in run.lost)
     return joined_ranges((start, end) for start, end in lost if end is not None)
 
 
 def read_rebuilt(directory: Path) -> set[str]:
     """Returns the names of the files that recoveries wrote or removed; none without a readable journal."""
-    try:
-        return {name for run in read_runs(directory) for name, _ in run.files}
-    except PlogError:
-        return set()
+    return {name for run in _readable_runs(directory) for name, _ in run.files}
 
 
 def gave_up_end(directory: Path, log_end: int) -> bool:
     """Says whether a recovery gave up offsets of the folder's log after its end."""
-    try:
-        lost = [lost for run in read_runs(directory) for lost in run.lost]
-    except PlogError:
-        return False
+    lost = (lost for run in _readable_runs(directory) for lost in run.lost)
     return any(start >= log_end if end is None else end > log_end for start, end in lost)
 
 
@@ -200,7 +197,7 @@ def _append(directory: Path, fields: dict[str, Any], filesystem: FileSystem) -> 
 def is_unfinished(directory: Path) -> bool:
     """Says whether a recovery there, or its undoing, was cut short. Raises CorruptRecordError for a bad journal."""
     runs, is_torn = _read(directory)
-    return is_torn or any(not run.is_whole for run in runs[-1:]) or any(map(os.path.lexists, _leftovers(directory)))
+    return is_torn or any(not run.is_whole for run in runs[-1:]) or bool(_leftovers(directory))
 
 
 def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
@@ -208,24 +205,30 @@ def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
     there again, byte for byte.
     """
     runs, is_torn = _read(directory)
-    leftovers = list(filter(os.path.lexists, _leftovers(directory)))
     if runs and not runs[-1].is_whole:
         undo(directory, filesystem)
         return True
-    for path in leftovers:
-        filesystem.remove_tree(path) if path.is_dir() else filesystem.unlink(path)
+    has_leftovers = _remove_leftovers(directory, filesystem)
     if is_torn:
         _keep_runs(directory, runs, filesystem)
-    return bool(leftovers) or is_torn
+    return has_leftovers or is_torn
+
+
+def _remove_leftovers(directory: Path, filesystem: FileSystem) -> bool:
+    leftovers = _leftovers(directory)
+    for path in leftovers:
+        filesystem.remove_tree(path) if path.is_dir() else filesystem.unlink(path)
+    return bool(leftovers)
 
 
 def _leftovers(directory: Path) -> list[Path]:
-    """Returns the files that only an interrupted recovery leaves, except those that its journal names."""
+    """Returns the files there that only an interrupted recovery leaves, except those that its journal names."""
     names = [STAGE, f"{JOURNAL}.tmp"]
     names += [
         f"{name}{suffix}" for name in OFFSET_CHECKPOINTS for suffix in (RECOVERED_SUFFIX, f"{RECOVERED_SUFFIX}.tmp")
     ]
-    return [*(directory / name for name in names), *directory.glob(f"*{_LINK_TEMPORARY}")]
+    paths = [*(directory / name for name in names), *directory.glob(f"*{_LINK_TEMPORARY}")]
+    return list(filter(os.path.lexists, paths))
 
 
 def was_left_as_recovered(directory: Path) -> bool:
@@ -279,11 +282,7 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
         else:
             _put_back(directory / was, directory / name, filesystem)
     filesystem.sync_directory(directory)
-    for path in _leftovers(directory):
-        if path.is_dir():
-            filesystem.remove_tree(path)
-        elif os.path.lexists(path):
-            filesystem.unlink(path)
+    _remove_leftovers(directory, filesystem)
     _keep_runs(directory, runs[:-1], filesystem)
     return len(run.files)
 

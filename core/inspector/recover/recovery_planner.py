@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.salvaging_file import open_salvaging
@@ -45,7 +44,7 @@ from core.forensics.log_scanner import AFTER_ALL_OFFSETS
 from core.forensics.missing_offsets import offsets_text
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.recovered_layout import Stretch, lay_out
-from core.forensics.recovery_journal import OffsetRange
+from core.forensics.recovery_journal import OffsetRange, joined_ranges
 from core.forensics.transaction_resolution import TransactionEvidence, TransactionFate
 from core.index.transaction_index import AbortedTransaction
 from core.inspector.check.file_kind import FileKind, ensure_there, kind_of
@@ -59,44 +58,6 @@ from core.records.batches import count_records
 from core.records.control_record import FateKind, Marker
 
 
-class TransactionPlan(NamedTuple):
-    """`aborted`: transactions whose marker stays missing, and which a transaction index proves to be aborted: a rebuilt
-    index must keep them.
-    """
-
-    steps: list[Step]
-    aborted: list[AbortedTransaction]
-
-
-def plan_transactions(
-    directory: Path,
-    lost: Sequence[OffsetRange],
-    *,
-    is_like_kafka: bool = False,
-    set_aside: Sequence[Path] = (),
-    put_back: RestorePlan | None = None,
-    is_locked: bool = False,
-) -> TransactionPlan:
-    """Plans for transactions of a partition that will have lost offsets [start, end) each; others may be missing.
-
-    `set_aside`: logs that will be gone; `put_back`: batches that return after the log's end. `is_like_kafka`: no marker
-    is written, the transactions that the cut leaves open are named. `is_locked`: the caller holds the directory's lock.
-    """
-    with contextlib.closing(PartitionReader(directory, is_locked=is_locked)) as reader:
-        known = reader.transaction_evidence
-    logs = {path for _, path in find_offset_files(directory, LOG_SUFFIX)} - set(set_aside)
-    if put_back is not None:
-        known = known.with_appended(put_back.contents, put_back.log_end)
-        logs |= put_back.layout.keys()
-    fates = known.fates()
-    planner = _TransactionPlanner(logs, lost, known, fates)
-    if is_like_kafka:
-        return TransactionPlan(list(planner.left_open(fates)), planner.still_proven(known))
-    ordered = sorted(fates, key=lambda fate: (fate.fate is FateKind.UNKNOWN, fate.first_offset))
-    steps = [step for fate in ordered for step in planner.steps_of(fate)]
-    return TransactionPlan(steps, planner.still_proven(known))
-
-
 class _TransactionPlanner:
     def __init__(
         self,
@@ -105,7 +66,7 @@ class _TransactionPlanner:
         evidence: TransactionEvidence,
         fates: Sequence[TransactionFate],
     ) -> None:
-        self._lost = _joined((start, AFTER_ALL_OFFSETS if end is None else end) for start, end in lost)
+        self._lost = joined_ranges((start, AFTER_ALL_OFFSETS if end is None else end) for start, end in lost)
         self._markers: dict[int, list[Marker]] = {}
         """By producer id, in order of offsets."""
         for event in evidence.events:
@@ -120,6 +81,7 @@ class _TransactionPlanner:
         self._taken: set[int] = set()
         self._looked_to: dict[int, int] = {}
         """By the start of a range of missing offsets: the offset up to which none of them is free."""
+        self._evidence = evidence
 
     def steps_of(self, fate: TransactionFate) -> Iterator[Step]:
         if not self._is_kept(fate) or fate.fate is FateKind.OPEN:
@@ -163,10 +125,10 @@ class _TransactionPlanner:
                 why = f"the transaction of producer {fate.producer_id} stays open, as with Kafka's own recovery"
                 yield self._step(Action.LEAVE_OPEN, fate, f"{why}; plog transaction find-hanging")
 
-    def still_proven(self, evidence: TransactionEvidence) -> list[AbortedTransaction]:
+    def still_proven(self) -> list[AbortedTransaction]:
         """Returns the transactions that only a transaction index shows, and must go on showing."""
         seen = {marker.offset for markers in self._markers.values() for marker in markers} | self._taken
-        return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
+        return [entry for entry in self._evidence.proven_aborted() if entry.last_offset not in seen]
 
     def _may_come_back(self, fate: TransactionFate) -> bool:
         """Says whether its marker may be among offsets that are missing, and not given up."""
@@ -186,7 +148,7 @@ class _TransactionPlanner:
 
     def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
         markers = self._markers.get(fate.producer_id, [])
-        later = range(bisect_right(markers, fate.last_offset, key=_offset), len(markers))
+        later = range(bisect_right(markers, fate.last_offset, key=attrgetter("offset")), len(markers))
         return next((markers[number] for number in later if not self._is_lost(markers[number].offset)), None)
 
     def _is_followed_by_another(self, fate: TransactionFate, marker: Marker | None) -> bool:
@@ -216,7 +178,7 @@ class _TransactionPlanner:
         if fate.next_epoch is not None and fate.next_epoch > epoch:
             epoch += 1
         markers = self._markers.get(fate.producer_id, [])
-        before = bisect_right(markers, offset, key=_offset)
+        before = bisect_right(markers, offset, key=attrgetter("offset"))
         known = markers[max(before - 1, 0)] if markers else None
         coordinator_epoch = 0 if known is None else known.coordinator_epoch
         timestamp = known.timestamp if known is not None and known.offset == offset else -1
@@ -235,21 +197,6 @@ class _TransactionPlanner:
         doubtful = sum(last + 1 - base for base, last in fate.batches if not self._is_lost(base)) if is_doubtful else 0
         span = -1, -1, fate.first_offset, fate.last_offset
         return Step(action, path, why, *span, marker=marker, doubtful=doubtful)
-
-
-def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorts the ranges [start, end), and joins those that touch or overlap."""
-    result: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if result and start <= result[-1][1]:
-            result[-1] = result[-1][0], max(result[-1][1], end)
-        else:
-            result.append((start, end))
-    return result
-
-
-def _offset(marker: Marker) -> int:
-    return marker.offset
 
 
 _DAMAGE = {
@@ -380,20 +327,26 @@ class _Planner:
         return contextlib.closing(PartitionReader(self._directory, is_locked=self._is_locked))
 
     def _transaction_steps(self) -> list[Step]:
-        lost = self._plan.lost()
-        if not lost and not (self._plan.is_needed and self._plan.leaves_missing()):
+        """Plans for transactions of a partition that will have lost what the plan gives up; others may be missing."""
+        plan, lost = self._plan, self._plan.lost()
+        if not lost and not (plan.is_needed and plan.leaves_missing()):
             return []
-        set_aside = [step.path for step in self._plan.steps if step.action is Action.SET_ASIDE]
-        transactions = plan_transactions(
-            self._directory,
-            lost,
-            is_like_kafka=self._options.is_like_kafka,
-            set_aside=set_aside,
-            put_back=self._put_back,
-            is_locked=self._is_locked,
-        )
-        self._plan.aborted = transactions.aborted
-        return transactions.steps
+        with self._open() as reader:
+            known = reader.transaction_evidence
+        logs = {path for _, path in find_offset_files(self._directory, LOG_SUFFIX)}
+        logs -= {step.path for step in plan.steps if step.action is Action.SET_ASIDE}
+        if self._put_back is not None:
+            known = known.with_appended(self._put_back.contents, self._put_back.log_end)
+            logs |= self._put_back.layout.keys()
+        fates = known.fates()
+        planner = _TransactionPlanner(logs, lost, known, fates)
+        ordered = sorted(fates, key=lambda fate: (fate.fate is FateKind.UNKNOWN, fate.first_offset))
+        if self._options.is_like_kafka:  # no marker is written, the transactions that the cut leaves open are named
+            steps = list(planner.left_open(fates))
+        else:
+            steps = [step for fate in ordered for step in planner.steps_of(fate)]
+        plan.aborted = planner.still_proven()
+        return steps
 
     def _salvage(self, damage: list[Finding]) -> None:
         for finding in damage:
