@@ -20,6 +20,8 @@ ENTRY_HEADER_SIZE = 17
 
 CURRENT_MAGIC = 2
 
+_CODEC_TEXTS = tuple(codec.text for codec in CompressionType)
+
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _SMALLEST_LENGTH = {
     0: MIN_MESSAGE_SIZE,
@@ -38,6 +40,12 @@ def timestamp_type(batch: Batch) -> str:
     if batch.magic == 0:
         return "NoTimestampType"
     return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+
+
+def codec_text(attributes: int) -> str:
+    """Names the codec of a batch or message with these attributes; if no codec has the number, returns its digits."""
+    number = attributes & CODEC_MASK
+    return _CODEC_TEXTS[number] if number < len(_CODEC_TEXTS) else str(number)
 
 
 def first_offset_of(batch: Batch, next_offset: int) -> int:

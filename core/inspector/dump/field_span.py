@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from core.common.varint import read_varlong
 from core.inspector.dump.value_format import as_utf8
-from core.records.compression import CompressionType
-from core.records.record_batch import CODEC_MASK
+from core.records.batches import codec_text
 
 _SHOWN = 4096
 """The most bytes of a key or value that are shown as text, too; all of them are shown in hex."""
@@ -60,8 +59,8 @@ def _text_of(data: bytes) -> Any:
 
 def codec_name(attributes: int) -> str:
     """Names the codec of a batch or message, whatever number it has."""
-    codec = attributes & CODEC_MASK
-    return CompressionType(codec).text if codec < len(CompressionType) else f"codec {codec}"
+    text = codec_text(attributes)
+    return f"codec {text}" if text.isdigit() else text
 
 
 def shown_number(name: str, value: int) -> Any:

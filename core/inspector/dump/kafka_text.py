@@ -11,13 +11,11 @@ from typing import Any
 
 from core.common.errors import CorruptRecordError, MalformedMessageError
 from core.forensics.batch_scanner import is_valid
-from core.records.batches import Batch, timestamp_type
-from core.records.compression import CompressionType
+from core.records.batches import Batch, codec_text, timestamp_type
 from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record import MAX_SEQUENCE, Record, increment_sequence
 from core.records.record_batch import (
-    CODEC_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     NO_SEQUENCE,
@@ -29,16 +27,12 @@ RecordText = Callable[[Record], str]
 """Returns the text after a record's sizes and headers: its key and value, raw or decoded."""
 
 
-_CODECS = tuple(codec.text for codec in CompressionType)
-
-
 def batch_line(batch: Batch, *, is_sound: bool) -> str:
     """Writes a batch's own line, newline included. `is_sound`: its checksum is that of its bytes."""
     attributes = batch.attributes
-    codec_number = attributes & CODEC_MASK
     tail = (
         f"size: {batch.size_bytes} magic: {batch.magic} "
-        f"compresscodec: {_CODECS[codec_number] if codec_number < len(_CODECS) else codec_number} crc: {batch.crc} "
+        f"compresscodec: {codec_text(attributes)} crc: {batch.crc} "
         f"isvalid: {_boolean(is_sound)}\n"
     )
     time = f"{timestamp_type(batch)}: {batch.max_timestamp}"

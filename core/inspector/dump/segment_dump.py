@@ -14,10 +14,9 @@ from core.inspector.dump.kafka_text import control_text, sequence_of
 from core.inspector.dump.segment_batches import SegmentBatches
 from core.inspector.dump.side_file_dump import Row
 from core.inspector.dump.value_format import as_utf8
-from core.records.batches import Batch, timestamp_type
-from core.records.compression import CompressionType
+from core.records.batches import Batch, codec_text, timestamp_type
 from core.records.record import Record
-from core.records.record_batch import CODEC_MASK, RecordBatch
+from core.records.record_batch import RecordBatch
 
 
 class SegmentDump:
@@ -121,7 +120,6 @@ class SegmentDump:
 
 def batch_row(batch: Batch) -> Row:
     """For magic 0 and 1, whose headers say less, `base_offset` and `count` are None."""
-    codec_number = batch.attributes & CODEC_MASK
     is_current = isinstance(batch, RecordBatch)
     return {
         "position": batch.position,
@@ -131,7 +129,7 @@ def batch_row(batch: Batch) -> Row:
         "count": batch.count if isinstance(batch, RecordBatch) else None,
         "max_timestamp": batch.max_timestamp,
         "timestamp_type": timestamp_type(batch),
-        "codec": CompressionType(codec_number).text if codec_number < len(CompressionType) else str(codec_number),
+        "codec": codec_text(batch.attributes),
         "magic": batch.magic,
         "crc": batch.crc,
         "is_valid": is_valid(batch),

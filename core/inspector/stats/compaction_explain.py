@@ -113,7 +113,7 @@ class CompactionExplainer:
         if key is None:
             return np.flatnonzero(is_there)
         rows = np.flatnonzero(is_there & (columns.key_lengths == len(key)))
-        return np.array([row for row in rows.tolist() if _key_of(columns, row) == key], np.int64)
+        return np.array([row for row in rows.tolist() if columns.key(row) == key], np.int64)
 
     def _note(self, records: _Records) -> None:
         columns = records.columns
@@ -141,7 +141,7 @@ class CompactionExplainer:
             offset = int(columns.offsets[row])
             is_tombstone = bool(columns.value_lengths[row] < 0)
             horizon = columns.batches[columns.batch_numbers[row]].delete_horizon_ms
-            key = _key_of(columns, row)
+            key = columns.key(row)
             if key is not None and not records.is_aborted[row] and last == offset:
                 goes, reason, detail = self._newest_record(offset, horizon, is_tombstone=is_tombstone)
             else:
@@ -212,8 +212,3 @@ class CompactionExplainer:
 
 def _refuse(_batch: Batch, error: CorruptRecordError) -> None:
     raise error
-
-
-def _key_of(columns: RecordColumns, row: int) -> bytes | None:
-    length, position = int(columns.key_lengths[row]), int(columns.key_positions[row])
-    return None if length < 0 else columns.buffer[position : position + length]

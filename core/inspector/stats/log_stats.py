@@ -36,7 +36,7 @@ from core.inspector.check.findings import (
     whole_unreadable_findings,
     wrong_start_finding,
 )
-from core.records.batches import Batch
+from core.records.batches import Batch, codec_text
 from core.records.compression import CompressionType, compress
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
@@ -332,8 +332,9 @@ class _Collector:
         stats.batch_bytes.add(size)
         stats.batch_records.add(count)
         stats.magics[batch.magic] += 1
-        batches, codec_bytes = stats.codecs.get(_codec_text(batch), (0, 0))
-        stats.codecs[_codec_text(batch)] = batches + 1, codec_bytes + size
+        codec = codec_text(batch.attributes)
+        batches, codec_bytes = stats.codecs.get(codec, (0, 0))
+        stats.codecs[codec] = batches + 1, codec_bytes + size
         stats.transactional_batches += batch.is_transactional
         if batch.is_control:  # with the broker's clock, not the producers'
             stats.control_batches += 1
@@ -399,8 +400,3 @@ class _Collector:
         sample.plain_bytes += len(plain)
         for codec in CompressionType:
             sample.as_codec[codec.text] += len(compress(codec, plain))
-
-
-def _codec_text(batch: Batch) -> str:
-    number = batch.attributes & 0x07
-    return CompressionType(number).text if number < len(CompressionType) else str(number)
