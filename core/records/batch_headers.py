@@ -47,13 +47,6 @@ HeaderRows = npt.NDArray[np.void]
 """An array of `HEADER_DTYPE`."""
 
 
-def header_rows(buffer: bytes, starts: Int64s) -> HeaderRows:
-    """Returns the headers at `starts` of the buffer, which holds them whole; a copy, which may be written to."""
-    data = np.frombuffer(buffer, np.uint8)
-    rows: HeaderRows = data[starts[:, None] + np.arange(HEADER_SIZE)].view(HEADER_DTYPE).reshape(len(starts))
-    return rows
-
-
 class BatchHeaders(Sequence[Batch]):
     """Batches of magic 2 that lie whole in one buffer; immutable. As a sequence, each as a `RecordBatch`, made when it
     is used. `position` is where the buffer lies in its file.
@@ -63,7 +56,9 @@ class BatchHeaders(Sequence[Batch]):
         self.buffer = buffer
         self.starts = starts
         self.position = position
-        self.rows = header_rows(buffer, starts)
+        headers = np.frombuffer(buffer, np.uint8)[starts[:, None] + np.arange(HEADER_SIZE)]
+        self.rows: HeaderRows = headers.view(HEADER_DTYPE).reshape(len(starts))
+        """A copy of the headers, which may be written to."""
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -1,5 +1,5 @@
-"""The two checksums of Kafka's files: CRC-32C (Castagnoli) for everything of magic 2 and for producer snapshots, CRC-32
-(zlib's) for messages of magic 0 and 1.
+"""CRC-32C (Castagnoli), the checksum of everything of magic 2 and of producer snapshots; that of messages of magic 0
+and 1 is CRC-32, `zlib.crc32`.
 
 `crc32c` takes any contiguous buffer without copying it. fastcrc does it in hardware (about 50 GB/s from cache); if its
 wheel is missing, crcmod, slower, computes the same numbers. `crc32c_by_table` is always crcmod: the independent second
@@ -8,7 +8,6 @@ opinion of tests.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -45,8 +44,3 @@ def crc32c_of_parts(parts: Iterable[Buffer]) -> int:
     for part in parts:
         crc = crc32c(part, crc)
     return crc
-
-
-def crc32(data: Buffer) -> int:
-    """Computes CRC-32 as java.util.zip.CRC32 does."""
-    return zlib.crc32(data)

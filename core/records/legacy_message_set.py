@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from zlib import crc32
 
 from core.common.errors import CorruptRecordError
-from core.records.checksum import crc32
 from core.records.compression import CompressionType, compress, decompress
 from core.records.record import Record
 from core.records.record_batch import (
