@@ -12,6 +12,7 @@ bit of its length flipped; by the first byte at which a sound batch of offsets t
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -47,8 +48,8 @@ _LENGTH_POSITION = 8
 _FRAME = struct.Struct(">qi4xbI2xi")
 """Base offset, length, magic, crc and last offset delta, as they begin a batch."""
 
-_SMALLEST_ZERO_RUN = 512
-"""The size of a disk's sector: a lost write leaves no fewer zeros."""
+ZEROS = re.compile(rb"\0\0{511,}")
+"""Zeros as long as a disk's sector, or longer: a lost write leaves no fewer. memchr looks for the first one alone."""
 
 
 class SoundRun(NamedTuple):
@@ -562,27 +563,8 @@ FIELDS = (
 
 def _zero_run(batch: Batch) -> tuple[int, int] | None:
     """Returns positions [start, end) in the file of the first zeros as long as a sector, or None."""
-    start = _find_zeros(batch)
-    if start is None:
-        return None
-    end = start
-    while end < batch.size_bytes:
-        piece = bytes(batch.buffer[batch.start + end : batch.start + min(end + _READ_BYTES, batch.size_bytes)])
-        left = piece.lstrip(b"\0")
-        end += len(piece) - len(left)
-        if left:
-            break
-    return batch.position + start, batch.position + end
-
-
-def _find_zeros(batch: Batch) -> int | None:
-    """Finds where in a batch a sector of zeros begins. Reads a piece at a time, as a batch may be large."""
-    for start in range(0, batch.size_bytes, _READ_BYTES):
-        end = min(start + _READ_BYTES + _SMALLEST_ZERO_RUN, batch.size_bytes)
-        found = bytes(batch.buffer[batch.start + start : batch.start + end]).find(bytes(_SMALLEST_ZERO_RUN))
-        if found >= 0:
-            return start + found
-    return None
+    found = ZEROS.search(batch.buffer[batch.start : batch.start + batch.size_bytes])
+    return None if found is None else (batch.position + found.start(), batch.position + found.end())
 
 
 def is_valid(batch: Batch) -> bool:

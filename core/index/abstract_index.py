@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import struct
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from pathlib import Path
 
@@ -205,39 +206,19 @@ class AbstractIndex:
 
     def _read_entries(self, file: File, size_bytes: int) -> bytes:
         """Reads the entries before the zeros of an untrimmed file; none of a file that is too large for any log."""
-        low, high = 0, size_bytes // self.ENTRY.size
-        while low < high:
-            middle = (low + high) // 2
-            if any(file.read_at(self.ENTRY.size, middle * self.ENTRY.size)):
-                low = middle + 1
-            else:
-                high = middle
-        return file.read_at(low * self.ENTRY.size, 0) if low * self.ENTRY.size <= _MOST_READ_BYTES else b""
+        size = self.ENTRY.size
+        entries = range(size_bytes // size)
+        used_bytes = size * bisect_left(entries, True, key=lambda number: not any(file.read_at(size, number * size)))
+        return file.read_at(used_bytes, 0) if used_bytes <= _MOST_READ_BYTES else b""
 
     def _valid_count(self, data: mmap.mmap | bytes) -> int:
         """Counts the entries before the zeros of a file that was not trimmed."""
-        low, high = 0, len(data) // self.ENTRY.size
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_padding(data, middle):
-                high = middle
-            else:
-                low = middle + 1
-        return low
-
-    def _is_padding(self, data: mmap.mmap | bytes, number: int) -> bool:
         size = self.ENTRY.size
-        return not any(data[number * size : (number + 1) * size])
+        entries = range(len(data) // size)
+        return bisect_left(entries, True, key=lambda number: not any(data[number * size : (number + 1) * size]))
 
     def _find_last(self, field: int, target: int) -> int:
         """Returns the number of the last entry whose `field` (0 or 1) is at most `target`, or -1."""
         data = self._load()
         unpack, size = self.ENTRY.unpack_from, self.ENTRY.size
-        low, high = 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            if unpack(data, middle * size)[field] <= target:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
+        return bisect_right(range(self._count), target, key=lambda number: unpack(data, number * size)[field]) - 1

@@ -37,6 +37,7 @@ from core.common.errors import CorruptRecordError
 from core.common.java_limits import LONG_MAX
 from core.common.varint import read_varint, read_varlong
 from core.files.file_names import locate_partition
+from core.forensics.batch_scanner import ZEROS
 from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind
 from core.forensics.log_map import FileDamage, LogMap
 from core.forensics.partition_reader import PartitionReader
@@ -47,9 +48,6 @@ from core.records.json_envelope import encode_bytes, encode_headers_json
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record import SMALLEST_RECORD_BYTES, Headers, read_headers
 from core.records.record_batch import CODEC_MASK, HEADER_SIZE, MAGIC_POSITION, RecordBatch, is_thinned
-
-SECTOR_BYTES = 512
-"""The least that a disk loses."""
 
 _FEWEST = 3
 """So many records make a chain plausible that ends in a hole, and not with the batch."""
@@ -92,7 +90,7 @@ class Section(NamedTuple):
 
 def find_holes(data: bytes) -> list[tuple[int, int]]:
     """Finds zeros that are as long as a sector, or longer."""
-    return [match.span() for match in re.finditer(rb"\0{%d,}" % SECTOR_BYTES, data)]
+    return [match.span() for match in ZEROS.finditer(data)]
 
 
 def find_records(section: Section) -> Iterator[FoundRecord]:
