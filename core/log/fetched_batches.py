@@ -15,13 +15,12 @@ Source: org.apache.kafka.storage.internals.log.UnifiedLog.analyzeAndValidateReco
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.java_limits import LONG_MAX
-from core.log.log_segment import LogSegment
+from core.log.log_segment import LogSegment, SizedBatch
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, entry_size
 from core.records.checksum import crc32c
 from core.records.record_batch import ATTRIBUTES_POSITION, MAGIC_POSITION, RecordBatch
@@ -107,15 +106,6 @@ def _ensure_epoch(batch: RecordBatch, latest_epoch: int, leader_epoch: int) -> N
         raise batch.corrupt(f"leader epoch {epoch} after records of epoch {latest_epoch}")
 
 
-class _Together(NamedTuple):
-    """Batches as if they were one, for `LogSegment.should_roll`."""
-
-    base_offset: int
-    last_offset_delta: int
-    max_timestamp: int
-    size_bytes: int
-
-
 def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, clock: Clock) -> Sequence[RecordBatch]:
     """Returns the batches from `start` on that can be written to the segment together: all of one epoch, and none needs
     another segment. The first batch of a segment is written alone, as the others' times count from it.
@@ -127,7 +117,7 @@ def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, cl
     if first.partition_leader_epoch == last.partition_leader_epoch:
         delta, size_bytes = last.last_offset - first.base_offset, last.start + last.size_bytes - first.start
         newest = max([batch.max_timestamp for batch in run])
-        if not segment.should_roll(_Together(first.base_offset, delta, newest, size_bytes), clock):
+        if not segment.should_roll(SizedBatch(first.base_offset, delta, newest, size_bytes), clock):
             return run
     return run[: _count_together(run, segment, clock)]
 

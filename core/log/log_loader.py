@@ -485,7 +485,8 @@ class _Loader:
             listing = FolderListing(self._directory)
         recovery_point = known_point or 0
         if had_clean_shutdown:
-            recovery_point = max(recovery_point, _newest_snapshot(listing))
+            # a clean stop took the newest snapshot at the log's end
+            recovery_point = max([recovery_point, *(offset for offset, _ in listing.snapshots())])
             if log_start_offset > min([recovery_point, *(entry.start_offset for entry in self._leader_epochs.entries)]):
                 log_start_offset = self._believed_start(log_start_offset)
         self._recovery.log_end_offset = self._reached = recovery_point
@@ -794,8 +795,3 @@ class _Loader:
             return None
         where = DamagedRange(start, end, segment.base_offset, position, position)
         return DamagedBytes(where, "the segment that followed is missing", None)
-
-
-def _newest_snapshot(listing: FolderListing) -> int:
-    """Returns the offset of the newest snapshot, or 0: a clean stop took it at the log's end."""
-    return max((offset for offset, _ in listing.snapshots()), default=0)

@@ -24,7 +24,7 @@ from functools import partial
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
@@ -59,17 +59,13 @@ _MOST_COPIED_BYTES = 64 * 1024
 _SMALL_BYTES = 8 * 1024  # to read and send so few costs less than to send them out of the file
 
 
-class SizedBatch(Protocol):
-    """The facts that decide whether a batch goes into a segment."""
+class SizedBatch(NamedTuple):
+    """The facts that decide whether a batch goes into a segment, or several as if they were one."""
 
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def last_offset_delta(self) -> int: ...
-    @property
-    def max_timestamp(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
+    base_offset: int
+    last_offset_delta: int
+    max_timestamp: int
+    size_bytes: int
 
 
 _UNKNOWN_BATCH = -1, -1, 0
@@ -199,11 +195,6 @@ class SegmentIndexes:
         for index in self._sparse:
             index.seal()
 
-    def set_may_map(self, *, may_map: bool) -> None:
-        """See `AbstractIndex.may_map`."""
-        for index in self._sparse:
-            index.may_map = may_map
-
     def release(self) -> None:
         """Frees the entries that the files have; they are read again at the next use."""
         for index in self._sparse:
@@ -215,11 +206,6 @@ class SegmentIndexes:
             index.sync()
 
     # --- their entries
-
-    @property
-    def sizes_bytes(self) -> tuple[int, ...]:
-        """Returns the sizes of the offset and time indexes."""
-        return tuple(index.size_bytes for index in self._sparse)
 
     def sanity_check(self, *, is_empty: bool) -> bool:
         """Says whether the files of a log exist; `is_empty` says whether it has batches. Raises CorruptRecordError if a
@@ -431,7 +417,7 @@ class LogSegment(SegmentLookup):
         """
         if self._indexes is None:
             return tuple(_size_of(self._path(suffix)) for suffix in SPARSE_INDEXES)
-        return self._indexes.sizes_bytes
+        return self.offset_index.size_bytes, self.time_index.size_bytes
 
     # --- synced
 
@@ -453,7 +439,7 @@ class LogSegment(SegmentLookup):
 
     def _set_sealed(self, *, is_sealed: bool) -> None:
         self.is_sealed = is_sealed
-        self.indexes.set_may_map(may_map=is_sealed)
+        self.offset_index.may_map = self.time_index.may_map = is_sealed
 
     def _release_indexes(self) -> None:
         if self._indexes is not None:
@@ -591,14 +577,12 @@ class LogSegment(SegmentLookup):
     @property
     def max_timestamp(self) -> TimestampOffset:
         """Returns the largest timestamp so far and the last offset of its batch, or (-1, base offset)."""
-        newest = self.indexes.newest
-        if newest is None:
-            newest = self.indexes.newest = self.find_newest()
-        return newest
+        return self.indexes.newest or self.find_newest_timestamp()
 
-    def find_newest_timestamp(self) -> None:
+    def find_newest_timestamp(self) -> TimestampOffset:
         """Makes `max_timestamp` known. Raises CorruptRecordError if its batches can't be read."""
-        self.indexes.newest = self.find_newest()
+        newest = self.indexes.newest = self.find_newest()
+        return newest
 
     @property
     def largest_timestamp(self) -> int:
@@ -669,7 +653,7 @@ class LogSegment(SegmentLookup):
         indexes.add(position, batch.size_bytes, last_offset, timestamp, self.config.index_interval_bytes)
         return last_offset
 
-    def should_roll(self, batch: SizedBatch, clock: Clock, *, ahead_bytes: int = 0) -> bool:
+    def should_roll(self, batch: RecordBatch | SizedBatch, clock: Clock, *, ahead_bytes: int = 0) -> bool:
         """Says whether the batch must go to a new segment, if `ahead_bytes` of others come before it."""
         size, config = (self._records or self.records).size_bytes + ahead_bytes, self.config
         first = self._rolling_timestamp
@@ -684,7 +668,7 @@ class LogSegment(SegmentLookup):
             or not self.may_hold(batch)
         )
 
-    def may_hold(self, batch: SizedBatch) -> bool:
+    def may_hold(self, batch: RecordBatch | SizedBatch) -> bool:
         """Says whether its indexes can name the batch's offsets."""
         return batch.base_offset + batch.last_offset_delta - self.base_offset <= MAX_RELATIVE_OFFSET
 
@@ -842,11 +826,6 @@ class LogSegment(SegmentLookup):
         return cut
 
     # --- lifecycle
-
-    def on_become_inactive(self) -> None:
-        """Ends appends; if it raises what `write_indexes` raises, appends are still possible."""
-        self.write_indexes()
-        self.seal()
 
     def write_indexes(self) -> None:
         """Writes the last timestamp into the time index, and the indexes into their files. May be done again, and

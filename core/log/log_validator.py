@@ -110,7 +110,7 @@ def ensure_readable(batch: RecordBatch) -> None:
             raise ValueError(f"{len(section) - position} bytes follow the last of {count} records")
     except (CorruptRecordError, ValueError, IndexError) as error:
         why = "it ends within a record" if isinstance(error, IndexError) else str(error)
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"no consumer could read the batch: {why}") from error
+        raise _invalid(f"no consumer could read the batch: {why}") from error
 
 
 def skip_record(section: Buffer, position: int) -> int:
@@ -150,6 +150,10 @@ def skip_record(section: Buffer, position: int) -> int:
     return end
 
 
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
+
+
 def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Task[CheckedBatch]:
     """Returns the batch, or one that is compressed as the topic wants it. Raises KafkaError: INVALID_RECORD,
     INVALID_TIMESTAMP, MESSAGE_TOO_LARGE.
@@ -161,7 +165,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Task[Ch
     check = _RecordCheck(batch, config, now_ms)
     if target is not None or check.asks_anything:
         if (refusal := refused_frame(batch)) is not None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, refusal)
+            raise _invalid(refusal)
         try:
             content = read_if_small(batch)
             if not isinstance(content, list):
@@ -170,7 +174,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Task[Ch
             else:
                 batch = _check_all(batch, content, check, target, config)
         except CorruptRecordError as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+            raise _invalid(str(error)) from error
     return CheckedBatch(batch, config)
 
 
@@ -184,7 +188,7 @@ def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBat
     try:
         return _check_all(batch, batch.records(), check, target, config)
     except CorruptRecordError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise _invalid(str(error)) from error
 
 
 def _record_sizes(batch: RecordBatch, config: LogConfig) -> Task[None]:
@@ -205,16 +209,14 @@ def _record_sizes(batch: RecordBatch, config: LogConfig) -> Task[None]:
                     begun, position = data[position:], 0
                     break
                 if length > most:
-                    raise KafkaError(
-                        ErrorCode.INVALID_RECORD,
-                        f"a record of {length} bytes is compressed, max.decompressed.message.bytes is {most}",
-                    )
+                    what = f"a record of {length} bytes is compressed"
+                    raise _invalid(f"{what}, max.decompressed.message.bytes is {most}")
                 position = start + max(length, 0)
             else:
                 position -= len(data)
             yield Yield.GIVE_WAY
     except (CorruptRecordError, ValueError) as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise _invalid(str(error)) from error
 
 
 def _other_codec(batch: RecordBatch, config: LogConfig) -> CompressionType | None:
@@ -343,9 +345,7 @@ class _RecordCheck:
     def _ensure_consecutive(self, offsets: list[int]) -> None:
         for expected, offset in enumerate(offsets, self._next_offset):
             if offset != expected:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD, f"a record of the batch has offset {offset} where {expected} is next"
-                )
+                raise _invalid(f"a record of the batch has offset {offset} where {expected} is next")
 
 
 def out_of_range(timestamp: int, now_ms: int, config: LogConfig) -> str:
@@ -438,39 +438,30 @@ def _ensure_sound_header(batch: RecordBatch) -> None:
     codec = batch.compression if attributes & CODEC_MASK else CompressionType.NONE
     if attributes & (CONTROL_FLAG | DELETE_HORIZON_FLAG):
         what = "control records" if batch.is_control else "batches with a delete horizon"
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"clients are not allowed to write {what}")
+        raise _invalid(f"clients are not allowed to write {what}")
     if count <= 0 or count != batch.last_offset_delta + 1:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"the batch says it holds {count} records, its last offset delta is {batch.last_offset_delta}",
-        )
+        raise _invalid(f"the batch says it holds {count} records, its last offset delta is {batch.last_offset_delta}")
     if count * SMALLEST_RECORD_BYTES > batch.size_bytes - HEADER_SIZE:
         _ensure_room(batch, codec)
     if batch.producer_id > NO_PRODUCER_ID:
         if batch.base_sequence < 0:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, f"producer {batch.producer_id} sent sequence {batch.base_sequence}"
-            )
+            raise _invalid(f"producer {batch.producer_id} sent sequence {batch.base_sequence}")
         if batch.producer_epoch < 0:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {batch.producer_id} sent epoch {batch.producer_epoch}"
             )
     elif attributes & TRANSACTIONAL_FLAG:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")
+        raise _invalid("a batch of a transaction has no producer id")
 
 
 def _ensure_room(batch: RecordBatch, codec: CompressionType) -> None:
     """Raises KafkaError for more records than the batch's bytes, or their expansion, can hold."""
     needed = batch.count * SMALLEST_RECORD_BYTES
     if codec is CompressionType.NONE:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"{batch.count} records do not fit in a batch of {batch.size_bytes} bytes"
-        )
+        raise _invalid(f"{batch.count} records do not fit in a batch of {batch.size_bytes} bytes")
     if needed > _FEW_BYTES and needed > expansion_limit():
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"{batch.count} records take {needed} bytes at least, a batch may expand to {expansion_limit()}",
-        )
+        what = f"{batch.count} records take {needed} bytes at least"
+        raise _invalid(f"{what}, a batch may expand to {expansion_limit()}")
 
 
 def _ahead_of_clock(batch: RecordBatch, config: LogConfig, now_ms: int) -> KafkaError:

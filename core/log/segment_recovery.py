@@ -94,7 +94,8 @@ class SegmentRecovery:
         if segment is self._segments.active or damaged is not None:
             segment.unseal()
         else:
-            segment.on_become_inactive()
+            segment.write_indexes()
+            segment.seal()
         return damaged
 
     def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
@@ -127,7 +128,7 @@ class SegmentRecovery:
             lambda: rebuild_producer_state(self._producers, self._segments, log_start_offset, end_offset, now_ms)
         )
 
-    def past_damage(self, work: Callable[[], None]) -> None:
+    def past_damage(self, work: Callable[[], object]) -> None:
         """Does the work, again and again if it meets damage that was not known, which is noted then."""
         reading: SegmentScanner | None = None
         while True:
