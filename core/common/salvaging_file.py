@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import insort
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -135,6 +136,11 @@ class SalvagingFile(File):
             if known.position < end and position < known.end
         ]
 
+    def ensure_whole(self) -> None:
+        """Raises UnreadableFileError if bytes that were asked for could not be read."""
+        for bad in self.unreadable[:1]:
+            raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(self.path), position=bad.position)
+
     def write_at(self, data: Buffer, position: int) -> None:
         self._inner.write_at(data, position)
 
@@ -184,8 +190,7 @@ def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES) -> bytes:
     """Reads the whole file. Raises FileNotFoundError if it does not exist, UnreadableFileError if the system can't read
     all of it: a bad sector, not a regular file, a dangling link, a permission, or more than `limit_bytes`.
     """
-    file = open_readable(path)
-    try:
+    with closing(open_readable(path)) as file:
         size = file.size()
         if size > limit_bytes:
             raise UnreadableFileError(
@@ -194,12 +199,8 @@ def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES) -> bytes:
                 path=str(path),
             )
         data = file.read_at(size, 0)
-        if file.unreadable:
-            bad = file.unreadable[0]
-            raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
+        file.ensure_whole()
         return data
-    finally:
-        file.close()
 
 
 def read_small_text(path: Path, limit_bytes: int = SMALL_FILE_BYTES) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.salvaging_file import open_readable
 
@@ -53,9 +53,7 @@ def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
         _ensure_whole(size, str(path))
         for position in range(0, size, _PIECE_BYTES):
             data = file.read_at(min(_PIECE_BYTES, size - position), position)
-            if file.unreadable:
-                bad = file.unreadable[0]
-                raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
+            file.ensure_whole()
             for entry in _parse_entries(data, position, last_offset, str(path)):
                 yield entry
                 last_offset = entry.last_offset

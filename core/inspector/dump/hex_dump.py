@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.common.config_def import HIDDEN
-from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.errors import CorruptRecordError
 from core.common.filesystem import access_error
 from core.common.salvaging_file import open_salvaging, read_small_file
 from core.files.file_names import base_offset_of, find_following
@@ -83,8 +83,7 @@ def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
 
 def _batch_fields(batch: Batch) -> Iterator[HexField]:
     fields = BatchFields(batch)
-    for span in fields.spans:
-        yield HexField(batch.position + span.start, fields.data(span), span.name, span.value, span.depth)
+    yield from (_field(batch.position, batch.buffer[batch.start :], span) for span in fields.spans)
     if fields.section is not None:
         yield from _record_fields(fields.section, batch.position + fields.section_start)
     elif fields.is_compressed:
@@ -98,10 +97,8 @@ def _batch_fields(batch: Batch) -> Iterator[HexField]:
 
 def _record_fields(section: Section, position: int) -> Iterator[HexField]:
     """Yields the fields of each record; positions are -1 if `position` is: the bytes are in no file then."""
-    data = section.data
     for spans in section.parts():
-        for start, end, name, value, depth, _ in spans:
-            yield HexField(-1 if position < 0 else position + start, bytes(data[start:end]), name, value, depth)
+        yield from (_field(position, section.data, span) for span in spans)
 
 
 # --- entries
@@ -122,6 +119,4 @@ def _entry_fields(path: Path, kind: FileKind) -> Iterator[HexField]:
             position += size
             if position >= size_bytes:
                 break
-    if file.unreadable:
-        bad = file.unreadable[0]
-        raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
+    file.ensure_whole()

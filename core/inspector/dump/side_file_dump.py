@@ -10,7 +10,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.errors import CorruptRecordError
 from core.common.filesystem import access_error
 from core.common.salvaging_file import open_salvaging, read_small_file, read_small_text
 from core.common.topic_partition import uuid_text
@@ -64,9 +64,7 @@ def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
         end = min(size, -(-file.data_end() // entry.size) * entry.size)
         for position in range(0, end, entry.size * _PIECE_ENTRIES):
             data = file.read_at(entry.size * _PIECE_ENTRIES, position)
-            if file.unreadable:
-                bad = file.unreadable[0]
-                raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
+            file.ensure_whole()
             for first, second in entry.iter_unpack(data):
                 if not first and not second:
                     zeros += 1
