@@ -48,6 +48,12 @@ class ByteFix(NamedTuple):
         return f"the byte at position {self.position} is {self.stored}, it was {self.expected}"
 
 
+def byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
+    """Returns the one byte in which the bytes at that position differ from the right ones, or None."""
+    others = [at for at in range(len(stored)) if stored[at] != right[at]]
+    return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
+
+
 def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple[int, int] | None:
     """Returns (byte, bit) of a message of `size_bytes` whose flip changes its checksum by `difference`, not 0, or None
     if no single one does.

@@ -21,7 +21,7 @@ from core.files.file_names import LOG_SUFFIX, offset_file_name
 from core.files.file_records import FileRecords
 from core.forensics.batch_order import Displaced, Fate, Piece, PieceBuilder, place
 from core.forensics.batch_scanner import BatchScanner, SoundRun
-from core.forensics.bit_flip import ByteFix
+from core.forensics.bit_flip import ByteFix, byte_fix
 from core.forensics.damage import Damage, DamageKind, lacks_some, was_emptied
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import (
@@ -161,23 +161,21 @@ class LogMap:
 
     def _add_run(self, number: int, run: SoundRun, builder: PieceBuilder) -> None:
         for start in run.starts:
-            base_offset, length, _, _, crc, attributes, delta, _, _, _, _, _, count = HEADER.unpack_from(
-                run.data, start
-            )
-            position, span = run.position + start, delta + 1
-            end_position, end_offset = position + LOG_OVERHEAD + length, base_offset + span
+            base, length, _, _, crc, attributes, delta, _, _, _, _, _, count = HEADER.unpack_from(run.data, start)
+            position, end_offset = run.position + start, base + delta + 1
             piece = Piece(
                 file=number,
                 position=position,
-                end_position=end_position,
-                base_offset=base_offset,
+                end_position=position + LOG_OVERHEAD + length,
+                base_offset=base,
                 end_offset=end_offset,
-                span=span,
+                span=delta + 1,
                 first_end_offset=end_offset,
                 batches=1,
                 crc=crc,
+                is_thinned=is_thinned(count, delta, attributes),
             )
-            builder.add(replace(piece, is_thinned=True) if is_thinned(count, delta, attributes) else piece)
+            builder.add(piece)
 
     def _walk(self, number: int, read_bytes: int = _READ_BYTES) -> BatchScanner:
         file = self.files[number]
@@ -541,38 +539,31 @@ def _own_end(pieces: Sequence[Piece], base_offset: int, position: int) -> int | 
 
 
 def _piece_of(number: int, batch: Batch) -> Piece:
-    base_offset = first_offset_of(batch, batch.last_offset)
-    end_offset, end_position = batch.last_offset + 1, batch.position + batch.size_bytes
-    span = end_offset - base_offset
-    piece = Piece(
-        file=number,
-        position=batch.position,
-        end_position=end_position,
-        base_offset=base_offset,
-        end_offset=end_offset,
-        span=span,
-        first_end_offset=end_offset,
-        batches=1,
-        crc=batch.crc,
-        shift=stated_offset(batch) - base_offset,
-    )
+    base_offset, end_offset = first_offset_of(batch, batch.last_offset), batch.last_offset + 1
     if isinstance(batch, RecordBatch):
         is_of_cleaner = is_thinned(batch.count, batch.last_offset_delta, batch.attributes)
     else:
         is_of_cleaner = lacks_some(batch)
-        piece = replace(piece, is_legacy=True)
-    return replace(piece, is_thinned=True) if is_of_cleaner else piece
+    return Piece(
+        file=number,
+        position=batch.position,
+        end_position=batch.position + batch.size_bytes,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        span=end_offset - base_offset,
+        first_end_offset=end_offset,
+        batches=1,
+        crc=batch.crc,
+        shift=stated_offset(batch) - base_offset,
+        is_thinned=is_of_cleaner,
+        is_legacy=not isinstance(batch, RecordBatch),
+    )
 
 
 def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix | None:
     stored = (piece.base_offset + piece.shift).to_bytes(8, "big", signed=True)
     right = (right_base_offset + piece.shift).to_bytes(8, "big", signed=True)
-    return _byte_fix(piece.position, stored, right)
-
-
-def _byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
-    others = [at for at in range(len(stored)) if stored[at] != right[at]]
-    return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
+    return byte_fix(piece.position, stored, right)
 
 
 def _hides_first_offset(damage: Damage) -> bool:
@@ -599,7 +590,7 @@ def _misstated(batch: Batch) -> Damage | None:
     if not offsets or offsets[-1] == batch.last_offset:
         return None
     stored, right = (number.to_bytes(8, "big", signed=True) for number in (batch.last_offset, offsets[-1]))
-    fix, inside = _byte_fix(batch.position, stored, right), offsets_text(offsets[0], offsets[-1] + 1)
+    fix, inside = byte_fix(batch.position, stored, right), offsets_text(offsets[0], offsets[-1] + 1)
     message = f"offset {batch.last_offset} of a compressed message with {inside} in it"
     message += "" if fix is None else f": {fix}"
     span = batch.position, batch.position + batch.size_bytes, offsets[0], offsets[-1] + 1

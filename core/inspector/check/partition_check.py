@@ -31,7 +31,7 @@ from core.files.file_names import (
     find_unreadable_files,
 )
 from core.files.producer_snapshot import iter_producer_snapshot
-from core.forensics.bit_flip import ByteFix, one_bit_apart
+from core.forensics.bit_flip import byte_fix, one_bit_apart
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner, SegmentReader
@@ -77,41 +77,28 @@ class Surroundings:
     is_compacted: bool | None = None
 
 
-class PartitionCheck:
-    """One partition; owned by one task.
+def check_partition(
+    directory: Path, options: VerifyOptions, surroundings: Surroundings, on_bytes: OnBytes, *, is_live: bool
+) -> Iterator[Finding]:
+    """Checks one partition.
 
     Segments are read one after the other as long as each makes sense. At the first that does not, the whole partition
     is mapped (`LogMap`), which alone shows what is damaged, lost or out of place; then the segments are read once more.
     """
 
-    def __init__(
-        self, directory: Path, options: VerifyOptions, surroundings: Surroundings, *, is_live: bool = False
-    ) -> None:
-        self._directory = directory
-        self._options = options
-        self._surroundings = surroundings
-        self._is_live = is_live
+    def check(on_bytes: OnBytes, log_map: LogMap | None = None) -> Iterator[Finding]:
+        return _Pass(directory, options, surroundings, log_map, is_live=is_live).run(on_bytes)
 
-    def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
-        return check_again_if_odd(self._pass(None).run, self._run_by_map, on_bytes)
-
-    def _run_by_map(self, on_bytes: OnBytes) -> Iterator[Finding]:
-        with contextlib.ExitStack() as opened:
-            yield from self._pass(self._read_map(opened, on_bytes)).run(on_bytes)
-
-    def _pass(self, log_map: LogMap | None) -> _Pass:
-        return _Pass(self._directory, self._options, self._surroundings, log_map, is_live=self._is_live)
-
-    def _read_map(self, opened: contextlib.ExitStack, on_bytes: OnBytes) -> LogMap:
+    def check_by_map(on_bytes: OnBytes) -> Iterator[Finding]:
         segments = []
-        filesystem = _TellingFileSystem(on_bytes)
-        for base_offset, path in find_offset_files(self._directory, LOG_SUFFIX):
-            try:
-                segments.append(SegmentReader(path, base_offset, filesystem))
-            except OSError:
-                continue  # among the unreadable ones, or gone
-            opened.callback(segments[-1].close)
-        return LogScanner(segments, self._surroundings.evidence, is_live=lambda: self._is_live).map
+        with contextlib.ExitStack() as opened:
+            for base_offset, path in find_offset_files(directory, LOG_SUFFIX):
+                with contextlib.suppress(OSError):  # it is among the unreadable ones, or gone
+                    segments.append(SegmentReader(path, base_offset, _TellingFileSystem(on_bytes)))
+                    opened.callback(segments[-1].close)
+            yield from check(on_bytes, LogScanner(segments, surroundings.evidence, is_live=lambda: is_live).map)
+
+    return check_again_if_odd(check, check_by_map, on_bytes)
 
 
 class _TellingFile(File):
@@ -324,12 +311,9 @@ class _Pass:
 
     def _odd_epoch(self, run: EpochRun, expected: int) -> Finding:
         stored, right = (value.to_bytes(4, "big", signed=True) for value in (run.epoch, expected))
-        differing = [at for at in range(4) if stored[at] != right[at]]
-        fix, why = None, ""
-        if one_bit_apart(run.epoch, expected) and len(differing) == 1:
-            at = differing[0]
-            fix = ByteFix(run.position + LEADER_EPOCH_POSITION + at, stored[at], right[at])
-            why = f": {fix} (in the leader epoch)"
+        is_flipped = one_bit_apart(run.epoch, expected)
+        fix = byte_fix(run.position + LEADER_EPOCH_POSITION, stored, right) if is_flipped else None
+        why = "" if fix is None else f": {fix} (in the leader epoch)"
         return Finding(
             Severity.ERROR,
             Code.EPOCHS_NOT_RISING,

@@ -74,7 +74,7 @@ from core.inspector.check.findings import (
     wrong_start_finding,
     wrong_watermark_finding,
 )
-from core.inspector.check.partition_check import DataDirectoryMetadata, PartitionCheck, map_findings
+from core.inspector.check.partition_check import DataDirectoryMetadata, check_partition, map_findings
 from core.inspector.check.producer_check import ProducerCheck
 from core.inspector.check.segment_check import OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
 from core.log.damaged_ranges import parse_damaged_ranges
@@ -260,23 +260,19 @@ def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: _Topi
         return
     expected = ids.setdefault(partition.topic, topic_id)
     if topic_id != expected:
-        yield Finding(
-            Severity.ERROR,
-            Code.TOPIC_ID_MISMATCH,
-            str(directory / PARTITION_METADATA),
-            f"topic id {uuid_text(topic_id)}, that of {partition.topic} is {uuid_text(expected)}: the folder is of "
-            "another topic of this name, and a broker would set it aside",
+        why = (
+            f", that of {partition.topic} is {uuid_text(expected)}: the folder is of another topic of this name, and a "
+            "broker would set it aside"
         )
+    elif (owner := names.setdefault(topic_id, partition.topic)) != partition.topic:
+        why = (
+            f" is that of {owner} as well: one of the two is a copy, or has the other's file, and a broker would leave "
+            "it alone, or set it aside; without the file, it gets an id of its own"
+        )
+    else:
         return
-    owner = names.setdefault(topic_id, partition.topic)
-    if owner != partition.topic:
-        yield Finding(
-            Severity.ERROR,
-            Code.TOPIC_ID_MISMATCH,
-            str(directory / PARTITION_METADATA),
-            f"topic id {uuid_text(topic_id)} is that of {owner} as well: one of the two is a copy, or has the other's "
-            "file, and a broker would leave it alone, or set it aside; without the file, it gets an id of its own",
-        )
+    path, message = str(directory / PARTITION_METADATA), f"topic id {uuid_text(topic_id)}{why}"
+    yield Finding(Severity.ERROR, Code.TOPIC_ID_MISMATCH, path, message)
 
 
 # --- a partition
@@ -296,7 +292,7 @@ def _verify_partition(
             yield wrong_start_finding(around.evidence.wrong_start)
         if around.evidence.wrong_watermark is not None:
             yield wrong_watermark_finding(around.evidence.wrong_watermark)
-        for finding in PartitionCheck(path, options, around, is_live=is_live).run(on_bytes):
+        for finding in check_partition(path, options, around, on_bytes, is_live=is_live):
             if finding.code is Code.SEGMENT_MISSING:
                 missing.append(range(_base_of_missing(finding), finding.last_offset + 1))
             yield finding
@@ -379,28 +375,25 @@ def _verify_file(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Itera
         raise foreign_file_error(path)
     ensure_regular(path)
     if kind is FileKind.LOG:
-        yield from _verify_log(path, on_bytes, options)
+        yield from _verify_alone(path, on_bytes, options)
     elif kind is FileKind.METADATA_SNAPSHOT:
-        yield from _verify_alone(path, 0, on_bytes, options, has_indexes=False)
+        yield from _verify_alone(path, on_bytes, options, has_indexes=False)
     elif kind not in _INDEXES:
         yield from _verify_small(path, kind)
     elif (log := path.with_suffix(LOG_SUFFIX)).exists():
-        yield from (finding for finding in _verify_log(log, on_bytes, options) if finding.path == str(path))
+        yield from (finding for finding in _verify_alone(log, on_bytes, options) if finding.path == str(path))
     else:
         yield from _verify_lone_index(path)
 
 
-def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
-    yield from _verify_alone(path, base_offset_of(path), on_bytes, options)
-
-
 def _verify_alone(
-    path: Path, base_offset: int, on_bytes: OnBytes, options: VerifyOptions, *, has_indexes: bool = True
+    path: Path, on_bytes: OnBytes, options: VerifyOptions, *, has_indexes: bool = True
 ) -> Iterator[Finding]:
     """Checks one log, and the files of its name beside it; the name of the next segment says where it ends. As with a
     partition, a map of it is made only if something is odd.
     """
     known_end = find_following(path) or 0
+    base_offset = base_offset_of(path) if has_indexes else 0  # a snapshot has none
 
     def check(on_bytes: OnBytes, log_map: LogMap | None = None) -> Iterator[Finding]:
         producers = ProducerCheck()

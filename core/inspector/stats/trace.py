@@ -220,38 +220,20 @@ class Tracer:
     # --- the deletion or cleaning that will remove it
 
     def _fate(self, log: PartitionReader, segment: SegmentReader, trace: Trace) -> Iterator[str]:
-        if self._copied_settings is not None:
-            yield from self._fate_on_server(log, trace, self._copied_settings)
-            return
-        image = self._surroundings.image
-        config = LogConfig.from_values(
-            stored_topic_values({} if image is None else image.topic_configs(trace.partition.topic))
-        )
-        if image is None:
-            yield f"{self._surroundings.why_no_image}: what follows assumes Kafka's defaults"
-        is_active = segment is log.segments[-1]
-        if is_active:
+        settings, why_none = self._copied_settings, "the server does not tell the topic's settings"
+        if settings is None:
+            image, why_none = self._surroundings.image, self._surroundings.why_no_image
+            settings = None if image is None else image.topic_configs(trace.partition.topic)
+        config = LogConfig.from_values(stored_topic_values(settings or {}))
+        if settings is None or (self._copied_settings is not None and not settings):
+            yield f"{why_none}: what follows assumes Kafka's defaults"
+        if self._copied_settings is None and segment is log.segments[-1]:
             yield "in the active segment: neither retention nor compaction takes it before that rolls"
         if "delete" in config.cleanup_policy:
-            yield from self._retention(log, segment, config)
-        if "compact" in config.cleanup_policy:
-            yield self._compaction(log, trace)
-
-    def _fate_on_server(self, log: PartitionReader, trace: Trace, settings: Mapping[str, str]) -> Iterator[str]:
-        config = LogConfig.from_values(stored_topic_values(settings))
-        if not settings:
-            yield "the server does not tell the topic's settings: what follows assumes Kafka's defaults"
-        if "delete" in config.cleanup_policy and config.retention_ms >= 0:
-            assert trace.batch is not None
-            due = trace.batch.max_timestamp + config.retention_ms
-            when = f"when the newest record in it is older, at {due} or later"
-            yield f"retention.ms {config.retention_ms}: its segment is deleted {when}"
-        if "delete" in config.cleanup_policy and config.retention_bytes >= 0:
-            yield (
-                f"retention.bytes {config.retention_bytes}: its segment is deleted when more bytes than that follow it"
-            )
-        if "delete" in config.cleanup_policy and config.retention_ms < 0 and config.retention_bytes < 0:
-            yield "retention.ms and retention.bytes are unlimited: no deletion"
+            is_copy = self._copied_settings is not None
+            yield from _retention_on_server(trace, config) if is_copy else self._retention(log, segment, config)
+            if config.retention_ms < 0 and config.retention_bytes < 0:
+                yield "retention.ms and retention.bytes are unlimited: no deletion"
         if "compact" in config.cleanup_policy:
             yield self._compaction(log, trace)
 
@@ -269,8 +251,6 @@ class Tracer:
                 if left > 0
                 else f"retention.bytes {config.retention_bytes}: its segment is due for deletion, {behind} bytes follow"
             )
-        if config.retention_ms < 0 and config.retention_bytes < 0:
-            yield "retention.ms and retention.bytes are unlimited: no deletion"
 
     def _compaction(self, log: PartitionReader, trace: Trace) -> str:
         assert trace.record is not None
@@ -338,6 +318,15 @@ def is_settled_by(offset: int) -> Callable[[Batch], bool]:
         return producer_id is None or (batch.is_control and batch.producer_id == producer_id)
 
     return is_enough
+
+
+def _retention_on_server(trace: Trace, config: LogConfig) -> Iterator[str]:
+    if config.retention_ms >= 0:
+        assert trace.batch is not None
+        when = f"when the newest record in it is older, at {trace.batch.max_timestamp + config.retention_ms} or later"
+        yield f"retention.ms {config.retention_ms}: its segment is deleted {when}"
+    if config.retention_bytes >= 0:
+        yield f"retention.bytes {config.retention_bytes}: its segment is deleted when more bytes than that follow it"
 
 
 def server_groups(
