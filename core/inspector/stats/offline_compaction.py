@@ -148,7 +148,7 @@ class OfflineCompaction:
         try:
             self._ensure_there(partition)
             with self._opened(partition) as opened:
-                return self._plan(opened)
+                return self._clean(opened, self._cleaner(None, ShadowFileSystem(opened.paths)), opened.log.directory)[0]
         except CorruptRecordError as error:
             return self._refused(partition, error)
 
@@ -163,22 +163,25 @@ class OfflineCompaction:
         config = self.config_of(partition.topic)
         return CompactionPlan(partition, config, refusal=str(error))
 
-    def _plan(self, opened: OpenedLog) -> CompactionPlan:
-        plan = CompactionPlan(opened.log.partition, opened.log.config)
-        plan = replace(plan, refusal=self._refusal(opened))
+    def _clean(
+        self, opened: OpenedLog, cleaner: Cleaner, directory: Path, *, is_begun: bool = False
+    ) -> tuple[CompactionPlan, list[CleanedSegment]]:
+        """Has the cleaner, which may only count, clean the log's files in that folder; returns the new segments, too.
+        `is_begun`: all that is dirty is worth cleaning.
+        """
+        plan = CompactionPlan(opened.log.partition, opened.log.config, refusal=self._refusal(opened))
         if plan.refusal is not None:
-            return plan
+            return plan, []
         try:
             part = self._part(opened)
             plan = replace(plan, part=part, end_offset=part.first_dirty_offset, waits=waits_for(part, plan.config))
-            if plan.waits is not None:
-                return plan
-            cleaner = self._cleaner(None, ShadowFileSystem(opened.paths))
-            for _ in cleaner.clean(log_to_clean(opened.log, part), self._clock.now_ms()):
-                pass
+            if plan.waits is not None and not (is_begun and part.cleanable_bytes):
+                return plan, []
+            to_clean = replace(log_to_clean(opened.log, part), directory=directory)
+            cleaned = list(cleaner.clean(to_clean, self._clock.now_ms()))
         except CorruptRecordError as error:
-            return replace(plan, refusal=opened.refusal(error))
-        return replace(plan, stats=cleaner.stats, end_offset=cleaner.end_offset)
+            return replace(plan, refusal=opened.refusal(error)), []
+        return replace(plan, waits=None, stats=cleaner.stats, end_offset=cleaner.end_offset), cleaned
 
     def _refusal(self, opened: OpenedLog) -> str | None:
         config, topic = opened.log.config, opened.log.partition.topic
@@ -329,28 +332,19 @@ class OfflineCompaction:
             raise access_error(error, error.filename or directory, "compact") from error
 
     def _apply_once(self, opened: OpenedLog, *, is_begun: bool) -> CompactionPlan:
-        log, directory = opened.log, opened.directory
-        plan = CompactionPlan(log.partition, log.config, refusal=self._refusal(opened))
-        if plan.refusal is not None:
-            return plan
+        directory, cleaner = opened.directory, self._cleaner(self._filesystem, self._filesystem)
         try:
-            part = self._part(opened)
-            waits = waits_for(part, plan.config)
-            if waits is not None and not (is_begun and part.cleanable_bytes):
-                return replace(plan, part=part, end_offset=part.first_dirty_offset, waits=waits)
-            to_clean = replace(log_to_clean(log, part), directory=directory)
-            cleaner = self._cleaner(self._filesystem, self._filesystem)
-            cleaned = list(cleaner.clean(to_clean, self._clock.now_ms()))
-        except CorruptRecordError as error:
-            self._drop_cleaned(directory)
-            return replace(plan, refusal=opened.refusal(error))
+            plan, cleaned = self._clean(opened, cleaner, directory, is_begun=is_begun)
         except OSError:
             self._drop_cleaned(directory)
             raise
+        if plan.stats is None:
+            self._drop_cleaned(directory)
+            return plan
         if self._options.rolls:
             self._write_active_segment(opened)
-        self._swap(log.partition, directory, cleaned, cleaner.end_offset)
-        return replace(plan, part=part, stats=cleaner.stats, end_offset=cleaner.end_offset)
+        self._swap(plan.partition, directory, cleaned, plan.end_offset)
+        return plan
 
     def _swap(self, partition: TopicPartition, directory: Path, cleaned: list[CleanedSegment], end_offset: int) -> None:
         """Puts the segments in their places, unless they are the same."""
