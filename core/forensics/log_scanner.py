@@ -22,7 +22,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -63,9 +63,9 @@ _EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
 """Reasons for holes in a log that nothing is wrong with."""
 
 
-def sizes_of(segments: Sequence[SegmentReader]) -> list[tuple[int, int]]:
+def sizes_of(segments: Iterable[SegmentLookup]) -> list[tuple[int, int]]:
     """Returns the segments' base offsets and sizes."""
-    return [(segment.base_offset, segment.records.size_bytes) for segment in segments]
+    return [(segment.base_offset, segment.size_bytes) for segment in segments]
 
 
 class LogScanner:

@@ -95,6 +95,7 @@ class TransactionIndex:
         self._written = 0  # entries that are in the file
 
     def entries(self) -> list[AbortedTransaction]:
+        """Raises CorruptRecordError if the file does not parse, unless it was read before."""
         if self._entries is None:
             try:
                 self._entries = read_transaction_index(self.path)
@@ -144,7 +145,3 @@ class TransactionIndex:
             self._write()
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.sync_file(self.path)
-
-    def sanity_check(self) -> None:
-        """Raises CorruptRecordError if the file does not parse, unless it was read before."""
-        self.entries()

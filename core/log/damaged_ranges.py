@@ -56,12 +56,8 @@ def offset_ranges_text(ranges: Mapping[int, Iterable[tuple[int, int]]]) -> str:
 
 def damaged_offsets_text(gaps: Mapping[int, Iterable[DamagedRange]]) -> str:
     """Writes by partition: `PARTITION:FIRST-LAST,..`."""
-    return ",".join(
-        f"{number}:{gap}"
-        for number, of_partition in sorted(gaps.items())
-        for gap in of_partition
-        if gap.end_offset > gap.start_offset
-    )
+    with_offsets = {n: [gap[:2] for gap in some if gap.end_offset > gap.start_offset] for n, some in gaps.items()}
+    return offset_ranges_text(with_offsets)
 
 
 def parse_damaged_offsets(text: str) -> dict[int, list[tuple[int, int]]]:

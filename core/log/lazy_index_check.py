@@ -25,6 +25,7 @@ from core.files.log_config import LogConfig
 from core.forensics.damage import shows_compaction
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.log_scanner import sizes_of
 from core.forensics.missing_offsets import HoleReason, explain_holes
 from core.forensics.truncated_segments import find_truncated_segment, keep_proof
 from core.log.damaged_ranges import DamagedRanges
@@ -170,7 +171,7 @@ def warn_of_holes(
     """
     unexplained = []
     if config.is_compacted:
-        compacted = known.compacted_below(_sizes(segments), is_thinned=True)
+        compacted = known.compacted_below(sizes_of(segments), is_thinned=True)
     elif all(hole.end <= known.cleaned_below for hole in holes):
         compacted = known.cleaned_below
     else:
@@ -201,8 +202,4 @@ def _first_claimed(segments: LogSegments, base_offset: int) -> int:
 def compacted_below(known: KnownOffsets, segments: LogSegments) -> int:
     """Returns the offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
     is_thinned = shows_compaction(segment.records for segment in segments)
-    return known.compacted_below(_sizes(segments), is_thinned=is_thinned)
-
-
-def _sizes(segments: LogSegments) -> list[tuple[int, int]]:
-    return [(segment.base_offset, segment.size_bytes) for segment in segments]
+    return known.compacted_below(sizes_of(segments), is_thinned=is_thinned)

@@ -212,7 +212,7 @@ class SegmentIndexes:
         file can't be an index of this segment, by its form.
         """
         is_there = self.offset.sanity_check() and (self.time.sanity_check() or is_empty)
-        self.transaction.sanity_check()
+        self.transaction.entries()
         return is_there
 
     def check_invariants(self, size_bytes: int) -> None:

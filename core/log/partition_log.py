@@ -284,10 +284,7 @@ class PartitionLog:
     def _note_producer(self, batch: RecordBatch, segment: LogSegment, position: int) -> None:
         completed = self.producers.update(batch, segment.base_offset, position)
         if completed is not None and completed.is_aborted:
-            stable = self.producers.last_stable_offset(completed)
-            segment.transaction_index.append(
-                AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-            )
+            segment.transaction_index.append(self.producers.aborted(completed))
 
     def append_as_follower(self, records: memoryview, leader_epoch: int, *, leader_log_start: int = 0) -> None:
         """Appends a leader's Fetch answer of that epoch: its batches as they are, those of a segment by one write. A

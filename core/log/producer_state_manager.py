@@ -169,10 +169,10 @@ class ProducerStateManager:
         self._packed.note_change(state)
         return True
 
-    def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """Returns the last stable offset once that transaction has ended, as the transaction index notes it."""
+    def aborted(self, completed: CompletedTransaction) -> AbortedTransaction:
+        """Returns the entry of the transaction index: it has the last stable offset once that transaction has ended."""
         others = (o.offset for p, o in self.ongoing.items() if p != completed.producer_id)
-        return next(others, completed.last_offset + 1)
+        return AbortedTransaction(*completed[:3], next(others, completed.last_offset + 1))
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forgets ended transactions whose marker is below the high watermark."""

@@ -75,10 +75,7 @@ class SegmentRecovery:
             if completed is not None and completed.is_aborted:
                 if entry is not None and self._has_two(completed, entry):
                     completed = completed._replace(first_offset=entry.first_offset)
-                stable = producers.last_stable_offset(completed)
-                segment.transaction_index.append(
-                    AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-                )
+                segment.transaction_index.append(producers.aborted(completed))
 
         damaged = None
         if is_judged:
