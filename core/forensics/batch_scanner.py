@@ -275,7 +275,7 @@ class BatchScanner:
             return self._examine_length(position, cause)
         flipped = self._flipped_magic(position, size)
         if flipped is None and (position + size == self.size_bytes or self._is_sound_at(position + size)):
-            return self._nameless(DamageKind.BAD_MAGIC, cause, position, position + size)
+            return Damage(DamageKind.BAD_MAGIC, cause, position, position + size, self._base_offset)
         return flipped or self._examine_length(position, cause)
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
@@ -351,7 +351,7 @@ class BatchScanner:
         left = self.size_bytes - position
         if left >= _LENGTH_POSITION and self._is_zero(position, self.size_bytes):  # fewer may begin an offset
             why = f"zeros from here on, {left} bytes to the end"
-            return self._nameless(DamageKind.ZEROED, why, position, self.size_bytes)
+            return Damage(DamageKind.ZEROED, why, position, self.size_bytes, self._base_offset)
         offset = int.from_bytes(head[:8].tobytes().ljust(8, b"\0"), "big", signed=True)
         is_header = len(head) <= MAGIC_POSITION or head[MAGIC_POSITION] <= CURRENT_MAGIC
         if len(head) >= _LENGTH_POSITION:
@@ -360,33 +360,21 @@ class BatchScanner:
             is_header &= LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True) > left
         if not is_header:
             why = f"{cause}: no batch, {left} bytes to the end"
-            return self._nameless(DamageKind.GARBAGE, why, position, self.size_bytes)
+            return Damage(DamageKind.GARBAGE, why, position, self.size_bytes, self._base_offset)
         if len(head) < HEADER_SIZE:
-            return self._nameless(DamageKind.TORN_TAIL, cause, position, self.size_bytes)
+            return Damage(DamageKind.TORN_TAIL, cause, position, self.size_bytes, self._base_offset)
         batch = RecordBatch(head, 0, position)
         is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
         ends = (batch.next_offset, _records_of(batch, batch.count)) if is_whole else ()
         return Damage(DamageKind.TORN_TAIL, cause, position, self.size_bytes, batch.base_offset, *ends)
 
-    def _nameless(
-        self,
-        kind: DamageKind,
-        message: str,
-        position: int,
-        end_position: int,
-        batch: Batch | None = None,
-        fix: ByteFix | None = None,
-    ) -> Damage:
-        """Names damage that no header shows the offsets of."""
-        span = position, end_position, self._base_offset
-        return Damage(kind, message, *span, batch=batch, fix=fix)
-
     def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
         """Names the damage that ends where a batch was found again."""
         end = following.position
+        kind, why = DamageKind.GARBAGE, f"{cause}: no batch for {end - position} bytes"
         if self._is_zero(position, end):
-            return self._nameless(DamageKind.ZEROED, f"{end - position} bytes of zeros", position, end, batch)
-        return self._nameless(DamageKind.GARBAGE, f"{cause}: no batch for {end - position} bytes", position, end, batch)
+            kind, why = DamageKind.ZEROED, f"{end - position} bytes of zeros"
+        return Damage(kind, why, position, end, self._base_offset, batch=batch)
 
     def _framed(self, kind: DamageKind, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
         """Names the damage of a batch whose size is known; its header may still show its offsets."""
@@ -394,7 +382,7 @@ class BatchScanner:
         header = batch if fix is None else _fixed(batch, fix)
         first = header.base_offset if isinstance(header, RecordBatch) else header.last_offset
         if not self._may_hold(first, header.last_offset):
-            return self._nameless(kind, message, batch.position, end, batch, fix)
+            return Damage(kind, message, batch.position, end, self._base_offset, batch=batch, fix=fix)
         span = header.last_offset + 1 - first
         records = _records_of(header, span)
         if not records:

@@ -272,15 +272,9 @@ class PartitionReader:
         on_hole: Callable[[Hole], None],
         on_note: Callable[[str], None],
     ) -> None:
-        """Reports damage that costs no offsets of the log; `reported` are the offsets of the holes that were met."""
-        self._report_start(start_offset, on_hole, on_note)
-        self._report_tail(on_hole, on_note)
-        for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
-            if error.offset >= start_offset and not any(error.offset in offsets for offsets in reported):
-                on_hole(unreadable_hole(error, error.offset, error.offset))
-
-    def _report_start(self, start_offset: int, on_hole: Callable[[Hole], None], on_note: Callable[[str], None]) -> None:
-        """Reports a log start that is not believed, or that is, though another file contradicts it."""
+        """Reports damage that costs no offsets of the log: a log start that is not believed, or that is, though another
+        file contradicts it; bytes after the end; files that can't be opened. `reported` are the holes that were met.
+        """
         believed, contradicted = self._log_evidence.log_start_offset, self._log_evidence.contradicted_start
         if self.wrong_start is not None:
             on_hole(wrong_start_hole(self.wrong_start, self.start_offset))
@@ -290,17 +284,16 @@ class PartitionReader:
                 f"says offset {contradicted}, as a crash right after DeleteRecords leaves it: records before the "
                 "start are not read"
             )
-
-    def _report_tail(self, on_hole: Callable[[Hole], None], on_note: Callable[[str], None]) -> None:
         tail = self.reading.lone_tail
-        if tail is None:
-            return
-        if tail.kind is not TailKind.WRONG:
+        if tail is not None and tail.kind is TailKind.WRONG:
+            on_hole(tail.as_hole(self.reading.end_offset))
+        elif tail is not None:
             is_torn = tail.kind is TailKind.TORN
             why = "what a crash left of a write" if is_torn else "as preallocate=true leaves it"
             on_note(f"{tail}: {why}; the next start of a broker cuts it off")
-        else:
-            on_hole(tail.as_hole(self.reading.end_offset))
+        for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
+            if error.offset >= start_offset and not any(error.offset in offsets for offsets in reported):
+                on_hole(unreadable_hole(error, error.offset, error.offset))
 
     # --- transactions
 

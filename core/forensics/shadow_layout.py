@@ -197,8 +197,7 @@ class TransactionIndexCheck:
     """Follows one log, segment after segment; owned by one task, in any thread."""
 
     def __init__(self) -> None:
-        self.open_transactions: dict[int, int] = {}
-        """The first offset of each open transaction, by producer id."""
+        self.open_transactions: OpenTransactions = {}
         """The first offsets of open transactions, by producer id, in order of offsets."""
         self._last_ends: dict[int, int] = {}
         """The offset of each producer's last marker."""
@@ -316,7 +315,12 @@ class _Arranger:
                 if gap is not None:
                     gaps.append(gap)
                 position, next_offset = place.end_position, place.end_offset
-            if following is None and gaps and gaps[-1].end_position == size and not _has_offsets(gaps[-1]):
+            if (
+                following is None
+                and gaps
+                and gaps[-1].end_position == size
+                and gaps[-1].end_offset == gaps[-1].start_offset
+            ):
                 self._plan.end_position = gaps.pop().position
             self._plan.gaps[base_offset] = gaps
 
@@ -349,7 +353,3 @@ def _gap_between(
     if first < after:
         start, end = max(holes[first].start, next_offset), min(holes[after - 1].end, place.base_offset)
     return DamagedRange(start, end, base_offset, position, place.position)
-
-
-def _has_offsets(gap: DamagedRange) -> bool:
-    return gap.end_offset > gap.start_offset
