@@ -124,14 +124,7 @@ def both(first: RecordFilter, second: RecordFilter) -> RecordFilter:
 
 def either(first: RecordFilter, second: RecordFilter) -> RecordFilter:
     """Asks the second about the rows that the first does not let through."""
-
-    def mask(rows: Rows) -> Mask:
-        found = first(rows)
-        if not found.all():
-            found[~found] = second(rows.select(~found))
-        return found
-
-    return mask
+    return _negated(both(_negated(first), _negated(second)))
 
 
 def ensure_pattern(pattern: str, what: str) -> None:

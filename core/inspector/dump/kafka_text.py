@@ -128,38 +128,31 @@ def control_text(record: Record) -> str:
         return (
             f" endTxnMarker: {'COMMIT' if marker.is_commit else 'ABORT'} coordinatorEpoch: {marker.coordinator_epoch}"
         )
-    if type_ is None or type_ not in _KRAFT_LABELS or record.value is None:
+    if type_ is None or type_ not in _KRAFT or record.value is None:
         return " controlType: UNKNOWN" if type_ is None else f" controlType: {type_.name}({int(type_)})"
-    return (
-        f" {_KRAFT_LABELS[type_]} {json.dumps(_kraft_json(record, type_), separators=(',', ':'), ensure_ascii=False)}"
-    )
+    label, schema = _KRAFT[type_]
+    return f" {label} {json.dumps(_kraft_json(record, schema), separators=(',', ':'), ensure_ascii=False)}"
 
 
-_KRAFT_LABELS = {
-    ControlRecordType.LEADER_CHANGE: "LeaderChange:",
-    ControlRecordType.SNAPSHOT_HEADER: "SnapshotHeader",
-    ControlRecordType.SNAPSHOT_FOOTER: "SnapshotFooter",
-    ControlRecordType.KRAFT_VERSION: "KRaftVersion",
-    ControlRecordType.KRAFT_VOTERS: "KRaftVoters",
+_KRAFT = {
+    ControlRecordType.LEADER_CHANGE: ("LeaderChange:", "LeaderChangeMessage"),
+    ControlRecordType.SNAPSHOT_HEADER: ("SnapshotHeader", "SnapshotHeaderRecord"),
+    ControlRecordType.SNAPSHOT_FOOTER: ("SnapshotFooter", "SnapshotFooterRecord"),
+    ControlRecordType.KRAFT_VERSION: ("KRaftVersion", "KRaftVersionRecord"),
+    ControlRecordType.KRAFT_VOTERS: ("KRaftVoters", "VotersRecord"),
 }
+"""The label of Kafka's tool, and the schema of the value."""
 
 
-def _kraft_json(record: Record, type_: ControlRecordType) -> Any:
+def _kraft_json(record: Record, schema: str) -> Any:
     from core.protocol.message_codec import codec
     from core.protocol.message_json import message_to_json
     from core.protocol.schema import control_records
 
-    class_ = {
-        ControlRecordType.LEADER_CHANGE: control_records.LeaderChangeMessage,
-        ControlRecordType.SNAPSHOT_HEADER: control_records.SnapshotHeaderRecord,
-        ControlRecordType.SNAPSHOT_FOOTER: control_records.SnapshotFooterRecord,
-        ControlRecordType.KRAFT_VERSION: control_records.KRaftVersionRecord,
-        ControlRecordType.KRAFT_VOTERS: control_records.VotersRecord,
-    }[type_]
     value = record.value or b""
     version = int.from_bytes(value[:2], "big", signed=True)
     try:
-        message: object = codec(class_, version).decode(memoryview(value))[0]
+        message: object = codec(getattr(control_records, schema), version).decode(memoryview(value))[0]
     except MalformedMessageError as error:
         raise CorruptRecordError(str(error), offset=record.offset) from error
     return message_to_json(message, version)
