@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from core.common.salvaging_file import open_salvaging, unreadable_error
@@ -44,27 +45,20 @@ def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
         if records:
             extents = [extent for extent, _ in left]
             start, end = extents[0].start, max(extent.end for extent in extents)
-            is_deleted = end <= reader.start_offset
-            yield Finding(
-                Severity.WARNING if is_deleted else Severity.ERROR,
-                Code.CUT_OFF,
-                str(cut.path),
-                f"a start cut off {records} sound record{'s' * (records > 1)}, {offsets_text(start, end)}: "
-                f"{_what_became(extents, log, reader.start_offset)}",
-                offset=start,
-                last_offset=end - 1,
-                records=records,
-            )
+            used = _used(start, end, log)
+            became = "nothing was appended in their place since"
+            if used is not None:
+                became = f"{offsets_are(*used)} in the log with other records since"
+            what = f"a start cut off {records} sound record{'s' * (records > 1)}, {offsets_text(start, end)}: "
+            yield _finding(cut.path, what, became, (start, end), records, reader.start_offset)
 
 
-def _what_became(extents: Sequence[_Extent], log: Collection[_Extent], log_start: int) -> str:
-    start, end = extents[0].start, max(extent.end for extent in extents)
-    if end <= log_start:
-        return f"they lie below the log's start at offset {log_start}"
-    used = _used(start, end, log)
-    if used is None:
-        return "nothing was appended in their place since"
-    return f"{offsets_are(*used)} in the log with other records since"
+def _finding(path: Path, what: str, became: str, offsets: tuple[int, int], records: int, log_start: int) -> Finding:
+    start, end = offsets
+    is_deleted = end <= log_start
+    text = what + (f"they lie below the log's start at offset {log_start}" if is_deleted else became)
+    severity, span = Severity.WARNING if is_deleted else Severity.ERROR, (-1, start, -1, end - 1)
+    return Finding(severity, Code.CUT_OFF, str(path), text, *span, records)
 
 
 def _used(start: int, end: int, log: Collection[_Extent]) -> tuple[int, int] | None:
@@ -76,28 +70,16 @@ def _used(start: int, end: int, log: Collection[_Extent]) -> tuple[int, int] | N
 def _lost_end_findings(reader: PartitionReader) -> Iterator[Finding]:
     for lost in find_lost_ends(reader.directory):
         start, end = lost.start, lost.end
-        is_deleted = end <= reader.start_offset
         used = _used(start, end, _extents_of_log(reader, [_Extent(start, end, 0)]))
-        if is_deleted:
-            became = f"they lie below the log's start at offset {reader.start_offset}"
-        elif used is None:
-            became = "none of them was given again since"
-        else:
+        became = "none of them was given again since"
+        if used is not None:
             became = f"{offsets_are(*used)} in the log since, as other records unless somebody put the old ones back"
         what = f"the log ended at offset {start} when a start took it up, and had {offsets_text(start, end)} before"
         if lost.is_segment:
             what = (
                 f"segment {start} was missing when a start set its indexes aside: at least {offsets_text(start, end)}"
             )
-        yield Finding(
-            Severity.WARNING if is_deleted else Severity.ERROR,
-            Code.CUT_OFF,
-            str(lost.paths[0]),
-            f"{what}; {became}",
-            offset=start,
-            last_offset=end - 1,
-            records=end - start,
-        )
+        yield _finding(lost.paths[0], f"{what}; ", became, (start, end), end - start, reader.start_offset)
 
 
 def _batches_of(cut: CutOffTail) -> list[tuple[_Extent, int]]:

@@ -283,10 +283,8 @@ class _Pass:
         path = self._directory / LEADER_EPOCH_CHECKPOINT
         try:
             return parse_leader_epochs(read_small_text(path), str(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, CorruptRecordError):  # the latter is a finding of its own
             return None
-        except CorruptRecordError:
-            return None  # a finding of its own
         except OSError as error:
             raise access_error(error, path, "read") from error
 
@@ -350,9 +348,7 @@ class _Pass:
         try:
             entries = iter_producer_snapshot(path)
             self._snapshot_findings += self._producers.check_snapshot(entries, path, self._start_offset)
-        except CorruptRecordError:
-            return  # a finding of its own
-        except FileNotFoundError:
+        except (FileNotFoundError, CorruptRecordError):  # the latter is a finding of its own
             return
         except OSError as error:
             raise access_error(error, path, "read") from error

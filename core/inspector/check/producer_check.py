@@ -134,19 +134,15 @@ class ProducerCheck:
             self._report(
                 batch, path, f"{what} from offset {first_offset} on, whose marker is missing before this batch"
             )
+        gap = ""
         if epoch < producer.epoch:
-            self._report_sequence(
-                batch, path, f"epoch {epoch} of producer {batch.producer_id}, it was {producer.epoch}"
-            )
-        elif epoch > producer.epoch:
-            if sequence > 0:
-                self._report_sequence(
-                    batch, path, f"sequence {sequence} of producer {batch.producer_id} begins its epoch {epoch}"
-                )
-        elif producer.next_sequence not in (_UNKNOWN, sequence):
-            self._report_sequence(
-                batch, path, f"sequence {sequence} of producer {batch.producer_id}, expected {producer.next_sequence}"
-            )
+            gap = f"epoch {epoch} of producer {batch.producer_id}, it was {producer.epoch}"
+        elif epoch > producer.epoch and sequence > 0:
+            gap = f"sequence {sequence} of producer {batch.producer_id} begins its epoch {epoch}"
+        elif epoch == producer.epoch and producer.next_sequence not in (_UNKNOWN, sequence):
+            gap = f"sequence {sequence} of producer {batch.producer_id}, expected {producer.next_sequence}"
+        if gap:  # records lost with it, if any, are a hole in the offsets, and counted there
+            self.sequence_findings.append(_finding(Code.SEQUENCE_GAP, batch, path, gap, Severity.WARNING))
         producer.epoch = max(epoch, producer.epoch)
         self._set_sequence(producer, batch)
         if not batch.is_transactional:
@@ -213,10 +209,6 @@ class ProducerCheck:
 
     def _report(self, batch: RecordBatch, path: Path, message: str) -> None:
         self._findings.append(_finding(Code.TRANSACTION_ORDER, batch, path, message, Severity.ERROR))
-
-    def _report_sequence(self, batch: RecordBatch, path: Path, message: str) -> None:
-        """Reports a sequence gap; records lost with it, if any, are a hole in the offsets, and counted there."""
-        self.sequence_findings.append(_finding(Code.SEQUENCE_GAP, batch, path, message, Severity.WARNING))
 
     # --- the files beside the log
 

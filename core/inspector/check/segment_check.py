@@ -577,11 +577,10 @@ class SegmentCheck:
         self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Set[int]
     ) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
         """Yields the same, with damage in the place of batches that are not the log's where they stand."""
-        if isinstance(item, LegacyRecordBatch):
-            is_right = item.position not in out_of_place
-            yield item if is_right else _as_damage(item.position, item.position + item.size_bytes)
+        if isinstance(item, LegacyRecordBatch) and item.position in out_of_place:
+            item = _as_damage(item.position, item.position + item.size_bytes)
         if not isinstance(item, SoundRun):
-            yield from () if isinstance(item, LegacyRecordBatch) else (item,)
+            yield item
             return
         starts: list[int] = []
         for start in item.starts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -59,12 +59,11 @@ class LogDiff:
 
     first_divergent_offset: int | None = None
     """The first offset that has not the same record in both."""
-    findings: list[Finding] | None = None
+    findings: list[Finding] = field(default_factory=list)
     """Damage in either, which was passed over."""
 
     def __iter__(self) -> Iterator[Difference]:
         """Yields the differences in order of offsets. Raises AccessError if a copy can't be read."""
-        self.findings = []
         merged: Difference | None = None
         for difference in self._differences():
             is_one_sided = difference.kind in (DifferenceKind.ONLY_IN_A, DifferenceKind.ONLY_IN_B)
@@ -86,8 +85,7 @@ class LogDiff:
             yield merged
 
     def _differences(self) -> Iterator[Difference]:
-        a, b = _Copy(self.a, self.findings or []), _Copy(self.b, self.findings or [])
-        self.findings = a.findings = b.findings
+        a, b = _Copy(self.a, self.findings), _Copy(self.b, self.findings)
         while a.peek() is not None or b.peek() is not None:
             if not a.records and not b.records:
                 yield from _unlike_headers(a.next_batch(), b.next_batch())
@@ -102,15 +100,11 @@ class LogDiff:
             return
         if first_b is None or (first_a is not None and first_a.offset < first_b.offset):
             assert first_a is not None
-            position = a.take().position
-            yield Difference(
-                DifferenceKind.ONLY_IN_A, first_a.offset, first_a.offset, b.absence(first_a.offset), position
-            )
+            offset, position = first_a.offset, a.take().position
+            yield Difference(DifferenceKind.ONLY_IN_A, offset, offset, b.absence(offset), position)
         elif first_a is None or first_b.offset < first_a.offset:
-            position = b.take().position
-            yield Difference(
-                DifferenceKind.ONLY_IN_B, first_b.offset, first_b.offset, a.absence(first_b.offset), -1, position
-            )
+            offset, position = first_b.offset, b.take().position
+            yield Difference(DifferenceKind.ONLY_IN_B, offset, offset, a.absence(offset), -1, position)
         else:
             batch_a, batch_b = a.take(), b.take()
             fields = [name for name in Record._fields if getattr(first_a, name) != getattr(first_b, name)]
