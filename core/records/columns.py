@@ -521,15 +521,15 @@ def decode_in_steps(places: RecordPlaces) -> Task[RecordColumns]:
     header_counts, position = decode_varints(data, header_positions, bits=32)
     ensure(places, header_counts >= 0, "negative number of headers")
     yield from _check_headers(places, header_counts, position)
-    base_offsets, timestamps = _delta_bases(batches), _timestamp_bases(batches)[numbers] + timestamp_deltas
-    is_append_time = _are_of_append_time(batches)
+    timestamps = _fields_of_current(batches, "base_timestamp")[numbers] + timestamp_deltas
+    is_append_time = (_fields_of_current(batches, "attributes") & TIMESTAMP_TYPE_FLAG).astype(np.bool_)
     if is_append_time.any():
         timestamps = np.where(is_append_time[numbers], fields_of(batches, "max_timestamp")[numbers], timestamps)
     return RecordColumns(
         buffer=buffer,
         batches=batches,
         batch_numbers=numbers,
-        offsets=base_offsets[numbers] + offset_deltas,
+        offsets=_delta_bases(batches)[numbers] + offset_deltas,
         timestamps=timestamps,
         key_positions=key_positions,
         key_lengths=_or_null(key_lengths),
@@ -620,18 +620,11 @@ def _delta_bases(batches: Sequence[Batch]) -> Int64s:
     return np.fromiter(map(stated_offset, batches), np.int64, len(batches))
 
 
-def _timestamp_bases(batches: Sequence[Batch]) -> Int64s:
+def _fields_of_current(batches: Sequence[Batch], name: str) -> Int64s:
+    """Returns them with 0 for legacy batches: their records were encoded with the timestamps that a consumer sees."""
     if are_current(batches):
-        return fields_of(batches, "base_timestamp")
-    return np.fromiter((b.base_timestamp if isinstance(b, RecordBatch) else 0 for b in batches), np.int64, len(batches))
-
-
-def _are_of_append_time(batches: Sequence[Batch]) -> npt.NDArray[np.bool_]:
-    """Says which are; legacy records were encoded with the timestamps that a consumer sees."""
-    if are_current(batches):
-        return (fields_of(batches, "attributes") & TIMESTAMP_TYPE_FLAG).astype(np.bool_)
-    of_each = (isinstance(b, RecordBatch) and b.is_log_append_time for b in batches)
-    return np.fromiter(of_each, np.bool_, len(batches))
+        return fields_of(batches, name)
+    return np.fromiter((getattr(b, name) if isinstance(b, RecordBatch) else 0 for b in batches), np.int64, len(batches))
 
 
 # --- zig-zag varints, a column of them at a time (one at a time: record.py)

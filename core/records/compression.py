@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from core.common.decompression_limit import PLOG_MAX_EXPANSION, expansion_limit
 from core.common.error_code import ErrorCode
@@ -76,7 +76,7 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
     """Compresses; `level` is the codec's own: gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22; None takes its default."""
     if codec is CompressionType.NONE:
         return bytes(data)
-    return _COMPRESSORS[codec](data, level)
+    return _CODECS[codec].compress(data, level)
 
 
 class StreamCompressor(Protocol):
@@ -90,7 +90,7 @@ class StreamCompressor(Protocol):
 
 def stream_compressor(codec: CompressionType, level: int | None = None) -> StreamCompressor:
     """Makes a compressor for data that is too large to compress at once; `level` is that of `compress`."""
-    return _STREAM_COMPRESSORS[codec](level)
+    return _PlainStream() if codec is CompressionType.NONE else _CODECS[codec].stream(level)
 
 
 def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2) -> bytes:
@@ -99,7 +99,7 @@ def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None
     """
     if codec is CompressionType.NONE:
         return bytes(data)
-    return b"".join(_pieces(_DECOMPRESSORS[codec], codec, data, limit, magic))
+    return b"".join(_pieces(_CODECS[codec].decompress, codec, data, limit, magic))
 
 
 def decompressed_pieces(codec: CompressionType, data: Buffer, *, magic: int = 2) -> Iterator[bytes]:
@@ -108,7 +108,7 @@ def decompressed_pieces(codec: CompressionType, data: Buffer, *, magic: int = 2)
     """
     if codec is CompressionType.NONE:
         return (bytes(data[start : start + PIECE_BYTES]) for start in range(0, len(data), PIECE_BYTES))
-    return _pieces(_DECOMPRESSORS[codec], codec, data, None, magic)
+    return _pieces(_CODECS[codec].decompress, codec, data, None, magic)
 
 
 def _pieces(
@@ -562,22 +562,15 @@ def refused_by_kafka(codec: CompressionType, data: Buffer) -> str | None:
     return None
 
 
-_COMPRESSORS = {
-    CompressionType.GZIP: _compress_gzip,
-    CompressionType.SNAPPY: _compress_snappy,
-    CompressionType.LZ4: _compress_lz4,
-    CompressionType.ZSTD: _compress_zstd,
-}
-_STREAM_COMPRESSORS: dict[CompressionType, Callable[[int | None], StreamCompressor]] = {
-    CompressionType.NONE: lambda _level: _PlainStream(),
-    CompressionType.GZIP: _stream_gzip,
-    CompressionType.SNAPPY: lambda _level: _SnappyStream(),
-    CompressionType.LZ4: _Lz4Stream,
-    CompressionType.ZSTD: _stream_zstd,
-}
-_DECOMPRESSORS: dict[CompressionType, _Decompressor] = {
-    CompressionType.GZIP: _decompress_gzip,
-    CompressionType.SNAPPY: _decompress_snappy,
-    CompressionType.LZ4: _decompress_lz4,
-    CompressionType.ZSTD: _decompress_zstd,
+class _Codec(NamedTuple):
+    compress: Callable[[Buffer, int | None], bytes]
+    stream: Callable[[int | None], StreamCompressor]
+    decompress: _Decompressor
+
+
+_CODECS = {
+    CompressionType.GZIP: _Codec(_compress_gzip, _stream_gzip, _decompress_gzip),
+    CompressionType.SNAPPY: _Codec(_compress_snappy, lambda _level: _SnappyStream(), _decompress_snappy),
+    CompressionType.LZ4: _Codec(_compress_lz4, _Lz4Stream, _decompress_lz4),
+    CompressionType.ZSTD: _Codec(_compress_zstd, _stream_zstd, _decompress_zstd),
 }
