@@ -68,6 +68,12 @@ def sizes_of(segments: Iterable[SegmentLookup]) -> list[tuple[int, int]]:
     return [(segment.base_offset, segment.size_bytes) for segment in segments]
 
 
+def compacted_below(known: KnownOffsets, segments: Iterable[SegmentLookup]) -> int:
+    """Returns the offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
+    is_thinned = shows_compaction(segment.records for segment in segments)
+    return known.compacted_below(sizes_of(segments), is_thinned=is_thinned)
+
+
 class LogScanner:
     """Reads one partition's segments as they were when they were opened; owned by one task.
 
@@ -349,8 +355,7 @@ class LogScanner:
 
     @cached_property
     def _compacted_below(self) -> int:
-        is_thinned = shows_compaction(segment.records for segment in self._segments)
-        return self._evidence.compacted_below(sizes_of(self._segments), is_thinned=is_thinned)
+        return compacted_below(self._evidence, self._segments)
 
     def _explain(self, start: int, end: int, number: int, position: int) -> list[Hole]:
         """Explains a hole before a batch at that position; a reading asks twice for most."""

@@ -22,10 +22,9 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig
-from core.forensics.damage import shows_compaction
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
-from core.forensics.log_scanner import sizes_of
+from core.forensics.log_scanner import compacted_below, sizes_of
 from core.forensics.missing_offsets import HoleReason, explain_holes
 from core.forensics.truncated_segments import find_truncated_segment, keep_proof
 from core.log.damaged_ranges import DamagedRanges
@@ -197,9 +196,3 @@ def _first_claimed(segments: LogSegments, base_offset: int) -> int:
         return stated_offset(segment.records.read_header(0))
     except CorruptRecordError:
         return base_offset
-
-
-def compacted_below(known: KnownOffsets, segments: LogSegments) -> int:
-    """Returns the offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
-    is_thinned = shows_compaction(segment.records for segment in segments)
-    return known.compacted_below(sizes_of(segments), is_thinned=is_thinned)

@@ -61,13 +61,14 @@ from core.forensics.known_offsets_of_directory import (
     find_traces,
     indexed_end,
 )
+from core.forensics.log_scanner import compacted_below
 from core.forensics.missing_offsets import HoleReason, Tail, TailKind, explain_holes, offsets_text, tail_kind
 from core.forensics.recovered_layout import copy_bytes
 from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
 from core.index.offset_index import OffsetPosition
 from core.log.damaged_ranges import DamagedRanges, log_damage
-from core.log.lazy_index_check import LazyIndexCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes
+from core.log.lazy_index_check import LazyIndexCheck, SegmentHole, check_indexes, warn_of_holes
 from core.log.log_segment import ListedSegment, LogSegment, LogSegments
 from core.log.open_files import OpenFiles
 from core.log.partition_log import LogEvents, PartitionLog

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import access_error
@@ -28,6 +28,8 @@ from core.log.producer_state import ProducerState
 
 Row = Mapping[str, Any]
 """Column -> value; the columns of a kind of file are always the same."""
+
+Parsed = TypeVar("Parsed")
 
 _PIECE_ENTRIES = 4096
 
@@ -112,20 +114,12 @@ def _offset_checkpoint_rows(path: Path) -> list[Row]:
     return [{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in offsets.items()]
 
 
-def _damaged_range_rows(path: Path) -> list[Row]:
-    return [gap._asdict() for gap in parse_damaged_ranges(read_small_text(path), str(path))]
-
-
-def _leader_epoch_rows(path: Path) -> list[Row]:
-    return [e._asdict() for e in parse_leader_epochs(read_small_text(path), str(path))]
-
-
-def _partition_metadata_rows(path: Path) -> list[Row]:
-    return [{"version": 0, "topic_id": uuid_text(parse_partition_metadata(read_small_text(path), str(path)))}]
+def _parsed(path: Path, parse: Callable[[str, str], Parsed]) -> Parsed:
+    return parse(read_small_text(path), str(path))
 
 
 def _meta_properties_rows(path: Path) -> list[Row]:
-    meta = parse_meta_properties(read_small_text(path), str(path))
+    meta = _parsed(path, parse_meta_properties)
     return [
         {
             "version": meta.version,
@@ -152,9 +146,11 @@ _ROWS: dict[FileKind, Callable[[Path], Iterable[Row]]] = {
     FileKind.TRANSACTION_INDEX: lambda path: map(transaction_row, iter_transaction_index(path)),
     FileKind.PRODUCER_SNAPSHOT: lambda path: map(producer_row, iter_producer_snapshot(path)),
     FileKind.OFFSET_CHECKPOINT: _offset_checkpoint_rows,
-    FileKind.LEADER_EPOCHS: _leader_epoch_rows,
-    FileKind.DAMAGED_RANGES: _damaged_range_rows,
-    FileKind.PARTITION_METADATA: _partition_metadata_rows,
+    FileKind.LEADER_EPOCHS: lambda path: [entry._asdict() for entry in _parsed(path, parse_leader_epochs)],
+    FileKind.DAMAGED_RANGES: lambda path: [gap._asdict() for gap in _parsed(path, parse_damaged_ranges)],
+    FileKind.PARTITION_METADATA: lambda path: [
+        {"version": 0, "topic_id": uuid_text(_parsed(path, parse_partition_metadata))}
+    ],
     FileKind.META_PROPERTIES: _meta_properties_rows,
     FileKind.CLEAN_SHUTDOWN: _clean_shutdown_rows,
 }

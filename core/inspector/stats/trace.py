@@ -424,13 +424,7 @@ def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
 
 
 def _ended(state: str, first_offset: int, marker: Marker) -> Transaction:
-    return Transaction(
-        state,
-        first_offset,
-        marker_offset=marker.offset,
-        marker_timestamp=marker.timestamp,
-        coordinator_epoch=marker.coordinator_epoch,
-    )
+    return Transaction(state, first_offset, marker.offset, marker.timestamp, marker.coordinator_epoch)
 
 
 def _first_offset_of(log: PartitionReader, batch: Batch) -> int:
