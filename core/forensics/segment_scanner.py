@@ -110,7 +110,6 @@ class SegmentScanner:
         self.path = records.path
         self._base_offset = base_offset
         self.end = end
-        self._limit = end.offset
 
     def items(self, position: int = 0, next_offset: int | None = None) -> Iterator[Batch | DamagedBytes]:
         """Reads from a position where a batch begins, before which the log ended at `next_offset`; both default to the
@@ -124,7 +123,7 @@ class SegmentScanner:
             raise
 
     def _items(self, position: int, next_offset: int) -> Iterator[Batch | DamagedBytes]:
-        walk = BatchScanner(self._records.path, self._base_offset, self._limit, file=self._file)
+        walk = BatchScanner(self._records.path, self._base_offset, self.end.offset, file=self._file)
         for item in walk.walk_from(position):
             if isinstance(item, Damage) or not self._may_stand(item, next_offset):
                 yield from self._items_by_map(position, next_offset)
@@ -138,7 +137,7 @@ class SegmentScanner:
 
     def _may_stand(self, batch: Batch, expected: int) -> bool:
         """Says whether a batch may follow one that ended at the expected offset."""
-        if batch.last_offset >= self._limit:
+        if batch.last_offset >= self.end.offset:
             return False
         if batch.last_offset - self._base_offset > MAX_RELATIVE_OFFSET and self.end.offset == LONG_MAX:
             return False  # of all batches the map knows whether a bit of it has flipped
@@ -172,7 +171,7 @@ class SegmentScanner:
             for batch in self._map.read(piece):
                 read_to = batch.position + batch.size_bytes
                 is_behind = batch.position >= position and batch.last_offset >= next_offset
-                if not is_behind or batch.last_offset >= self._limit:
+                if not is_behind or batch.last_offset >= self.end.offset:
                     continue
                 if batch.position > position:
                     yield self._damaged(position, next_offset, batch.position, first_offset_of(batch, next_offset))

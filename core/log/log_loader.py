@@ -8,9 +8,9 @@
    log, what follows it is set aside (`LogTruncation`); a bad batch below it is a gap (`damaged_ranges`), and stays
 4. producers: the newest good snapshot, and the log read on from there
 
-`LeaderEpochRecovery` makes leader epochs fit the log: again, by its batches, if the file lacks them. `LogTruncation`
-cuts a log at the bytes from which it can't be read on, or all of it if it can't begin there; every byte that goes is
-kept beside the log, under the names of `core/forensics/cut_off_tails.py`.
+Leader epochs are made to fit the log: again, by its batches, if the file lacks them. `LogTruncation` cuts a log at the
+bytes from which it can't be read on, or all of it if it can't begin there; every byte that goes is kept beside the log,
+under the names of `core/forensics/cut_off_tails.py`.
 
 `FolderListing` shows at one look which files of segments are in a folder, without opening any of them. A folder may
 hold thousands of segments: the loader asks the listing instead of the disk, while nothing changes.
@@ -280,88 +280,6 @@ def _count_sound_records(segment: LogSegment, position: int) -> int:
     return sum(one.count for one in batches if isinstance(one, RecordBatch) and one.position >= position)
 
 
-class LeaderEpochRecovery:
-    """Works on one log; owned by the task that opens it."""
-
-    def __init__(
-        self, partition: TopicPartition, segments: LogSegments, epochs: LeaderEpochCache, recovery: SegmentRecovery
-    ) -> None:
-        self._partition = partition
-        self._segments = segments
-        self._epochs = epochs
-        self._recovery = recovery
-
-    def recover(self, start_offset: int, end_offset: int) -> None:
-        """Makes the leader epochs fit a log of those offsets, which has a segment."""
-        epochs = self._epochs
-        if epochs.was_damaged or (epochs.was_missing and self._has_epochs()):
-            self._recovery.past_damage(self._rebuild)
-        elif epochs.entries and epochs.entries[0].start_offset > start_offset and self._has_epochs():
-            self._recovery.past_damage(self._rebuild_beginning)
-        epochs.truncate_from_end(end_offset + 1)  # an epoch that begins at the end has no record yet
-        self._begin_at(start_offset)
-
-    def _has_epochs(self) -> bool:
-        """Says whether the log's batches carry epochs; those of magic 0 and 1 have none."""
-        for segment in self._segments:
-            if segment.size_bytes:
-                try:
-                    return segment.records.read_header(0).partition_leader_epoch >= 0
-                except CorruptRecordError:
-                    continue
-        return False
-
-    def _rebuild_beginning(self) -> None:
-        """Makes the entries before the first one. A crash has taken back a deletion of records, but not that of their
-        epochs: the log begins where it did before, and only they show where it diverges from another replica.
-        """
-        entries = self._epochs.entries
-        runs = self._read_runs(entries[0].start_offset)
-        if runs:
-            _log.info("%s: rebuilding the leader epochs below %d", self._partition, entries[0].start_offset)
-            self._epochs.make_again([run for run in runs if run.epoch <= entries[0].epoch] + entries)
-
-    def _rebuild(self) -> None:
-        _log.info("%s: rebuilding the leader epochs from the log", self._partition)
-        self._epochs.make_again(self._read_runs())
-
-    def _read_runs(self, end_offset: int | None = None) -> list[EpochEntry]:
-        """Reads the epochs of the batches below that offset, and where each begins, without epochs that a flipped bit
-        raised.
-        """
-        runs: list[EpochEntry] = []
-        counts: list[int] = []
-        for segment in self._segments:
-            if end_offset is not None and segment.base_offset >= end_offset:
-                break
-            for batch in segment.batches(0):
-                if end_offset is not None and batch.base_offset >= end_offset:
-                    break
-                epoch = batch.partition_leader_epoch
-                if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
-                    runs.append(EpochEntry(epoch, batch.base_offset))
-                    counts.append(0)
-                if epoch >= 0:
-                    counts[-1] += 1
-        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
-        return [runs[number] for number in rising_epochs(weighed)]
-
-    def _begin_at(self, log_start_offset: int) -> None:
-        """Raises the first entry as DeleteRecords does, which a crash may have prevented, and which the log's batches
-        do not show. An entry below the first segment that begins the log shows that segments are lost.
-        """
-        epochs = self._epochs.entries
-        if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
-            return
-        if not (self._epochs.was_damaged or self._epochs.was_missing):
-            _log.warning(
-                "%s: %s says that the log begins at offset %d, %s says offset %d, and is believed",
-                self._partition, LEADER_EPOCH_CHECKPOINT, epochs[0].start_offset, LOG_START_OFFSET_CHECKPOINT,
-                log_start_offset,
-            )  # fmt: skip
-        self._epochs.truncate_from_start(log_start_offset)
-
-
 _log = logging.getLogger("plog.log")
 
 
@@ -523,8 +441,7 @@ class _Loader:
             self._cutter.remove_all(log_start_offset)
             self._segments.add(self._segment(log_start_offset, is_new=True))
             end_offset = log_start_offset
-        epochs = LeaderEpochRecovery(self._partition, self._segments, self._leader_epochs, self._recovery)
-        epochs.recover(log_start_offset, end_offset)
+        self._recover_epochs(log_start_offset, end_offset)
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._recovery.rebuild_producer_state(log_start_offset, end_offset)
         self._producers.listed_snapshots = None
@@ -796,3 +713,75 @@ class _Loader:
             return None
         where = DamagedRange(start, end, segment.base_offset, position, position)
         return DamagedBytes(where, "the segment that followed is missing", None)
+
+    # --- leader epochs
+
+    def _recover_epochs(self, start_offset: int, end_offset: int) -> None:
+        """Makes the leader epochs fit a log of those offsets, which has a segment."""
+        epochs = self._leader_epochs
+        if epochs.was_damaged or (epochs.was_missing and self._has_epochs()):
+            self._recovery.past_damage(self._rebuild_epochs)
+        elif epochs.entries and epochs.entries[0].start_offset > start_offset and self._has_epochs():
+            self._recovery.past_damage(self._rebuild_first_epochs)
+        epochs.truncate_from_end(end_offset + 1)  # an epoch that begins at the end has no record yet
+        self._raise_first_epoch(start_offset)
+
+    def _has_epochs(self) -> bool:
+        """Says whether the log's batches carry epochs; those of magic 0 and 1 have none."""
+        for segment in self._segments:
+            if segment.size_bytes:
+                try:
+                    return segment.records.read_header(0).partition_leader_epoch >= 0
+                except CorruptRecordError:
+                    continue
+        return False
+
+    def _rebuild_first_epochs(self) -> None:
+        """Makes the entries before the first one. A crash has taken back a deletion of records, but not that of their
+        epochs: the log begins where it did before, and only they show where it diverges from another replica.
+        """
+        entries = self._leader_epochs.entries
+        runs = self._read_epochs(entries[0].start_offset)
+        if runs:
+            _log.info("%s: rebuilding the leader epochs below %d", self._partition, entries[0].start_offset)
+            self._leader_epochs.make_again([run for run in runs if run.epoch <= entries[0].epoch] + entries)
+
+    def _rebuild_epochs(self) -> None:
+        _log.info("%s: rebuilding the leader epochs from the log", self._partition)
+        self._leader_epochs.make_again(self._read_epochs())
+
+    def _read_epochs(self, end_offset: int | None = None) -> list[EpochEntry]:
+        """Reads the epochs of the batches below that offset, and where each begins, without epochs that a flipped bit
+        raised.
+        """
+        runs: list[EpochEntry] = []
+        counts: list[int] = []
+        for segment in self._segments:
+            if end_offset is not None and segment.base_offset >= end_offset:
+                break
+            for batch in segment.batches(0):
+                if end_offset is not None and batch.base_offset >= end_offset:
+                    break
+                epoch = batch.partition_leader_epoch
+                if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
+                    runs.append(EpochEntry(epoch, batch.base_offset))
+                    counts.append(0)
+                if epoch >= 0:
+                    counts[-1] += 1
+        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
+        return [runs[number] for number in rising_epochs(weighed)]
+
+    def _raise_first_epoch(self, log_start_offset: int) -> None:
+        """Raises the first entry as DeleteRecords does, which a crash may have prevented, and which the log's batches
+        do not show. An entry below the first segment that begins the log shows that segments are lost.
+        """
+        epochs = self._leader_epochs.entries
+        if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
+            return
+        if not (self._leader_epochs.was_damaged or self._leader_epochs.was_missing):
+            _log.warning(
+                "%s: %s says that the log begins at offset %d, %s says offset %d, and is believed",
+                self._partition, LEADER_EPOCH_CHECKPOINT, epochs[0].start_offset, LOG_START_OFFSET_CHECKPOINT,
+                log_start_offset,
+            )  # fmt: skip
+        self._leader_epochs.truncate_from_start(log_start_offset)
