@@ -107,41 +107,24 @@ def whole_unreadable_findings(errors: Iterable[UnreadableFileError], known: Iter
 
 def hole_finding(hole: Hole) -> Finding:
     """Reports records that are lost, or may be."""
+    last_offset = hole.end - 1 if hole.end > hole.start else -1
     if hole.damage is not None:
-        code = Code(hole.damage.kind.value)
-    elif hole.reason is HoleReason.DAMAGED:
+        finding = damage_finding(hole.damage, hole.path, hole.start)
+        return replace(finding, last_offset=last_offset, records=hole.records)
+    if hole.reason is HoleReason.DAMAGED:
         code = Code.UNREADABLE
     elif hole.reason is HoleReason.MISSING:
         code = Code.LOG_SHORT if hole.is_end else Code.SEGMENT_MISSING
     else:
         code = Code.OFFSETS_MISSING
-    damage = hole.damage
-    return Finding(
-        severity=Severity.ERROR,
-        code=code,
-        path=str(hole.path),
-        message=hole.evidence.removeprefix(f"{code}: ") if damage is None else damage.message,
-        position=hole.position if damage is not None else -1,
-        offset=hole.start,
-        end_position=hole.end_position if damage is not None else -1,
-        last_offset=hole.end - 1 if hole.end > hole.start else -1,
-        records=hole.records,
-        fix=None if damage is None else damage.fix,
-    )
+    message, span = hole.evidence.removeprefix(f"{code}: "), (-1, hole.start, -1, last_offset)
+    return Finding(Severity.ERROR, code, str(hole.path), message, *span, hole.records)
 
 
 def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
     """Reports damage with which no record is known to be lost; `offset` is where the log ends that it follows."""
-    return Finding(
-        severity=Severity.ERROR,
-        code=Code(damage.kind.value),
-        path=str(path),
-        message=damage.message,
-        position=damage.position,
-        offset=offset,
-        end_position=damage.end_position,
-        fix=damage.fix,
-    )
+    span = damage.position, offset, damage.end_position
+    return Finding(Severity.ERROR, Code(damage.kind.value), str(path), damage.message, *span, fix=damage.fix)
 
 
 def claimed_finding(damage: Damage, path: Path) -> Finding:

@@ -312,15 +312,9 @@ class _Pass:
         is_flipped = one_bit_apart(run.epoch, expected)
         fix = byte_fix(run.position + LEADER_EPOCH_POSITION, stored, right) if is_flipped else None
         why = "" if fix is None else f": {fix} (in the leader epoch)"
-        return Finding(
-            Severity.ERROR,
-            Code.EPOCHS_NOT_RISING,
-            str(run.path),
-            f"leader epoch {run.epoch}, the batches around have {expected}{why}",
-            run.position,
-            run.first_offset,
-            fix=fix,
-        )
+        message = f"leader epoch {run.epoch}, the batches around have {expected}{why}"
+        span = run.position, run.first_offset
+        return Finding(Severity.ERROR, Code.EPOCHS_NOT_RISING, str(run.path), message, *span, fix=fix)
 
     def _check_epochs(self, runs: Sequence[EpochRun]) -> Iterator[Finding]:
         """Checks both ends of each, which is enough, as epochs rise."""

@@ -131,9 +131,8 @@ class ProducerCheck:
         if producer.first_offset is not None and epoch > producer.epoch and producer.holes < self._holes:
             first_offset = self._close(producer, batch.producer_id)
             what = f"epoch {epoch} of producer {batch.producer_id}, it was {producer.epoch} in its transaction"
-            self._report(
-                batch, path, f"{what} from offset {first_offset} on, whose marker is missing before this batch"
-            )
+            what += f" from offset {first_offset} on, whose marker is missing before this batch"
+            self._report(batch, path, what)
         gap = ""
         if epoch < producer.epoch:
             gap = f"epoch {epoch} of producer {batch.producer_id}, it was {producer.epoch}"
@@ -147,12 +146,8 @@ class ProducerCheck:
         self._set_sequence(producer, batch)
         if not batch.is_transactional:
             if producer.first_offset is not None:
-                self._report(
-                    batch,
-                    path,
-                    f"producer {batch.producer_id} wrote outside its transaction, "
-                    f"which began at offset {producer.first_offset}",
-                )
+                what = f"producer {batch.producer_id} wrote outside its transaction"
+                self._report(batch, path, f"{what}, which began at offset {producer.first_offset}")
         elif producer.first_offset is None:
             producer.first_offset = batch.base_offset
             insort(self._open, (batch.base_offset, batch.producer_id))
@@ -180,12 +175,8 @@ class ProducerCheck:
             producer.epoch = batch.producer_epoch
             producer.last_sequence, producer.last_offset, producer.next_sequence = NO_SEQUENCE, -1, 0
         if marker.coordinator_epoch < producer.coordinator_epoch:
-            self._report(
-                batch,
-                path,
-                f"marker of coordinator epoch {marker.coordinator_epoch}, the one before was of "
-                f"{producer.coordinator_epoch}",
-            )
+            what = f"marker of coordinator epoch {marker.coordinator_epoch}"
+            self._report(batch, path, f"{what}, the one before was of {producer.coordinator_epoch}")
         producer.coordinator_epoch = max(producer.coordinator_epoch, marker.coordinator_epoch)
         self._end_transaction(producer, batch, marker)
 
@@ -231,13 +222,9 @@ class ProducerCheck:
                 yield _index_finding(path, f"entry {number}: {problem}", entry.last_offset, number)
         for aborted in seen.values():  # those with a record and a marker, and no damage between them
             if aborted.last_offset not in listed:
-                yield _index_finding(
-                    path,
-                    f"no entry for the transaction of producer {aborted.producer_id} that was aborted at offset "
-                    f"{aborted.last_offset}",
-                    aborted.last_offset,
-                    -1,
-                )
+                what = f"the transaction of producer {aborted.producer_id} that was aborted at offset"
+                message = f"no entry for {what} {aborted.last_offset}"
+                yield _index_finding(path, message, aborted.last_offset, -1)
 
     def _ends(self, entry: AbortedTransaction, markers: dict[int, int]) -> bool:
         """Believes an index entry that a transaction was aborted if the log shows its beginning, but no end: the marker
@@ -272,12 +259,8 @@ class ProducerCheck:
             ):
                 is_known = producer.next_sequence != _UNKNOWN or name in ("epoch", "open transaction from offset")
                 if is_known and in_snapshot != in_log:
-                    yield Finding(
-                        Severity.WARNING,
-                        Code.SNAPSHOT_MISMATCH,
-                        str(path),
-                        f"producer {entry.producer_id}: {name} {in_snapshot}, by the log {in_log}",
-                    )
+                    message = f"producer {entry.producer_id}: {name} {in_snapshot}, by the log {in_log}"
+                    yield Finding(Severity.WARNING, Code.SNAPSHOT_MISMATCH, str(path), message)
                     break
 
 
