@@ -492,10 +492,6 @@ class SegmentReader(SegmentLookup):
             relative, position = self.offset_index.entry(number)
             yield self.base_offset + relative, position
 
-    def position_by_timestamp(self, timestamp: int) -> int:
-        """Returns a position before which no record is as new as `timestamp`."""
-        return self.position_before(self.find_time_entry(timestamp).offset)
-
     @cached_property
     def max_timestamp(self) -> int:
         """Returns the largest timestamp, or -1 if it is not known. A live segment may get larger ones."""

@@ -137,7 +137,9 @@ def _find_in_directory(path: Path, options: DumpOptions, *, depth: int = 1) -> I
         if entry.name in folders:
             yield from _find_in_folder(inner, options)
         elif (kind := kind_of(inner)) is not None and (is_named_by_kafka(inner) or not (folders or is_folder(entry))):
-            yield _find_file(inner, kind, options)
+            error = find_unreadable(inner)
+            findings = [] if error is None else [unreadable_finding(error)]
+            yield FileDump(inner, kind, options, findings, is_readable=error is None)
 
 
 def _find_in_folder(path: Path, options: DumpOptions) -> Iterator[FileDump]:
@@ -150,13 +152,6 @@ def _find_in_folder(path: Path, options: DumpOptions) -> Iterator[FileDump]:
             yield FileDump(path, FileKind.LOG, options, [finding], is_readable=False)
         return
     yield from _find_in_directory(path, options, depth=0)
-
-
-def _find_file(path: Path, kind: FileKind, options: DumpOptions) -> FileDump:
-    error = find_unreadable(path)
-    if error is None:
-        return FileDump(path, kind, options)
-    return FileDump(path, kind, options, [unreadable_finding(error)], is_readable=False)
 
 
 def _before(offset: int, names: list[str]) -> set[str]:

@@ -113,8 +113,8 @@ class SegmentBatches:
             return 0
         reader = SegmentReader(self.path, base_offset_of(self.path), FileSystem())
         try:
-            by_offset = reader.position_before(offset)
-            return by_offset if timestamp is None else max(by_offset, reader.position_by_timestamp(timestamp))
+            newer_from = offset if timestamp is None else reader.find_time_entry(timestamp).offset
+            return max(reader.position_before(offset), reader.position_before(newer_from))
         except CorruptRecordError:
             return 0
         finally:
