@@ -63,9 +63,6 @@ class BatchVerdict:
         if isinstance(self.batch, RecordBatch):
             self.count = self.kept = self.batch.count
 
-    def drop(self) -> None:
-        self.settle(_NONE, needs_horizon=False)
-
     def settle(self, rows: Rows, *, needs_horizon: bool) -> None:
         self.rows = rows
         self.kept = len(rows)
@@ -358,13 +355,13 @@ class _Cleaning:
         horizon = batch.delete_horizon_ms
         if batch.is_control:
             if may_discard and horizon is not None and horizon <= self._now_ms:
-                verdict.drop()
+                verdict.settle(_NONE, needs_horizon=False)
                 self._stats.markers += batch.count
             else:
                 needs_horizon = may_discard and horizon is None and batch.count > 0
                 verdict.settle(np.arange(batch.count), needs_horizon=needs_horizon)
         elif may_discard:
-            verdict.drop()
+            verdict.settle(_NONE, needs_horizon=False)
             self._stats.aborted += batch.count
         elif not batch.count:
             verdict.is_settled = True

@@ -17,7 +17,7 @@ that a sound segment is one piece; they are taken apart only if they contradict 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
@@ -594,18 +594,15 @@ class _Fitting:
         return at > 0 and self._mended[at - 1][1] > start
 
 
-def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece]]]:
-    """Yields pieces that stand one after the other, and whose offsets follow one another."""
-    run: list[tuple[int, Piece]] = []
+def _runs(pieces: Iterable[tuple[int, Piece]]) -> list[list[tuple[int, Piece]]]:
+    """Puts pieces together that stand one after the other, and whose offsets follow one another."""
+    runs: list[list[tuple[int, Piece]]] = []
     for number, piece in pieces:
-        if run and _follows(run[-1][1], piece):
-            run.append((number, piece))
-            continue
-        if run:
-            yield run
-        run = [(number, piece)]
-    if run:
-        yield run
+        if runs and _follows(runs[-1][-1][1], piece):
+            runs[-1].append((number, piece))
+        else:
+            runs.append([(number, piece)])
+    return runs
 
 
 def _joined(displaced: Iterable[Displaced]) -> list[Displaced]:

@@ -165,9 +165,14 @@ class Section(ABC):
             yield self.spans(number)
             number += 1
 
-    @abstractmethod
     def offset_of(self, number: int) -> int | None:
         """Returns the offset of a record, or None if the number is no record's, or it does not decode."""
+        bounds = self.bounds(number)
+        return None if bounds is None or self.is_rest(number) else self._offset_at(bounds[0])
+
+    @abstractmethod
+    def _offset_at(self, start: int) -> int | None:
+        """Returns the offset of the record that begins there, or None."""
 
 
 class RecordsSection(Section):
@@ -212,12 +217,9 @@ class RecordsSection(Section):
         if cursor.at < end:
             yield Span(cursor.at, end, "records", rest, 1)
 
-    def offset_of(self, number: int) -> int | None:
-        bounds = self.bounds(number)
-        if bounds is None or self.is_rest(number):
-            return None
+    def _offset_at(self, start: int) -> int | None:
         try:
-            _, at = read_varint(self.data, bounds[0])
+            _, at = read_varint(self.data, start)
             _, at = read_varlong(self.data, at + 1)
             delta, _ = read_varint(self.data, at)
         except (IndexError, ValueError):
@@ -244,11 +246,7 @@ class MessagesSection(Section):
 
     def _spans(self, start: int, end: int) -> Iterator[Span]:
         for span in _message_spans(self.data, start, end, 1):
-            yield (
-                span._replace(number=self._stored_offset(start) + self._found_shift())
-                if span.name == "offset"
-                else span
-            )
+            yield span._replace(number=self._offset_at(start)) if span.name == "offset" else span
 
     def _stored_offset(self, start: int) -> int:
         return int.from_bytes(self.data[start : start + 8], "big", signed=True)
@@ -262,11 +260,8 @@ class MessagesSection(Section):
             self._shift = self._last_offset - last if self._is_relative and records else 0
         return self._shift
 
-    def offset_of(self, number: int) -> int | None:
-        bounds = self.bounds(number)
-        if bounds is None or self.is_rest(number):
-            return None
-        return self._stored_offset(bounds[0]) + self._found_shift()
+    def _offset_at(self, start: int) -> int:
+        return self._stored_offset(start) + self._found_shift()
 
 
 def find_record(section: Section, offset: int, first_offset: int) -> int | None:

@@ -174,7 +174,11 @@ class Tracer:
             if found is not None:
                 segment, batch, record = found
                 trace.batch, trace.record, trace.file = batch, record, find_file(log, batch)
-                self._describe(trace, log, segment, batch, record)
+                if isinstance(batch, RecordBatch) and batch.base_sequence >= 0:
+                    trace.sequence = increment_sequence(batch.base_sequence, record.offset - batch.base_offset)
+                if batch.is_transactional and not batch.is_control:
+                    trace.transaction = _find_transaction(log, batch)
+                trace.fate = list(self._fate(log, segment, trace))
             else:
                 trace.gap = self._find_gap(log, offset)
         trace.groups = self._groups(partition, offset, trace.doubts)
@@ -198,17 +202,6 @@ class Tracer:
             if missing.count:
                 on_missing(missing.text(log.root))
             return found
-
-    # --- the record itself
-
-    def _describe(
-        self, trace: Trace, log: PartitionReader, segment: SegmentReader, batch: Batch, record: Record
-    ) -> None:
-        if isinstance(batch, RecordBatch) and batch.base_sequence >= 0:
-            trace.sequence = increment_sequence(batch.base_sequence, record.offset - batch.base_offset)
-        if batch.is_transactional and not batch.is_control:
-            trace.transaction = _find_transaction(log, batch)
-        trace.fate = list(self._fate(log, segment, trace))
 
     def _find_gap(self, log: PartitionReader, offset: int) -> Gap | None:
         if offset >= log.end_offset:
