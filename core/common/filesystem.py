@@ -12,7 +12,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from core.common.errors import AccessError, PlogError
@@ -294,3 +294,12 @@ def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:
     return AccessError(
         f"could not {doing}{where}: {reason}", where=str(path), hint=hint and hint.replace("PATH", str(path))
     )
+
+
+@contextlib.contextmanager
+def raising_access_error(path: Path | str) -> Iterator[None]:
+    """Raises AccessError in place of the system's OSError when the path is read."""
+    try:
+        yield
+    except OSError as error:
+        raise access_error(error, path, "read") from error

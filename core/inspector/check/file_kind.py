@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core.common.errors import AccessError
-from core.common.filesystem import access_error
+from core.common.filesystem import raising_access_error
 from core.common.salvaging_file import unreadable_error
 from core.files.file_names import (
     CHECKPOINT_SUFFIX,
@@ -88,10 +88,8 @@ def ensure_there(path: Path) -> None:
 
 def ensure_regular(path: Path) -> None:
     """Raises AccessError for a pipe, a socket or a device, which would block, and for a folder."""
-    try:
+    with raising_access_error(path):
         mode = path.stat().st_mode
-    except OSError as error:
-        raise access_error(error, path, "read") from error
     if not stat.S_ISREG(mode):
         raise AccessError(f"{path} is no regular file", where=str(path))
 

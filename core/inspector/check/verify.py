@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
-from core.common.filesystem import access_error, scan_growing
+from core.common.filesystem import access_error, raising_access_error, scan_growing
 from core.common.salvaging_file import open_salvaging, read_small_text, unreadable_error
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.files.checkpoint_file import (
@@ -167,10 +167,8 @@ def _is_anothers(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_partition(directory: Path) -> bool:
-    try:
+    with raising_access_error(directory):
         return holds_segments(directory)
-    except OSError as error:
-        raise access_error(error, directory, "read") from error
 
 
 # --- a data directory
@@ -241,10 +239,8 @@ def nothing_there(path: Path) -> AccessError:
 
 
 def _entries(path: Path) -> list[os.DirEntry[str]]:
-    try:
+    with raising_access_error(path):
         return sorted(scan_growing(path), key=lambda entry: entry.name)
-    except OSError as error:
-        raise access_error(error, path, "read") from error
 
 
 def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: _TopicIds) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ follows frames through the damage.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, raising_access_error
 from core.files.file_names import base_offset_of, find_following
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamageKind
@@ -141,7 +142,7 @@ class SegmentBatches:
         hold, until one does not fit in the file, or breaks off at one that has no header.
         """
         file = FileSystem().open_read(self.path)
-        try:
+        with contextlib.closing(file), raising_access_error(self.path):
             end = min(self._scanner.size_bytes, self._max_position)
             while end - position >= ENTRY_HEADER_SIZE and not self.is_broken_off:
                 head = file.read_at(HEADER_SIZE, position)
@@ -163,10 +164,6 @@ class SegmentBatches:
                 position += size
             if self._options.max_bytes is None:
                 self.invalid_bytes = self._scanner.size_bytes - position
-        except OSError as error:
-            raise access_error(error, self.path, "read") from error
-        finally:
-            file.close()
 
     def is_wanted(self, record: Record) -> bool:
         """Says whether a record is wanted, and counts it. To be called for each record in order."""
