@@ -20,15 +20,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from core.common.errors import CorruptRecordError, PlogError, UndecodableError
-from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner_stats import CleanerStats
-from core.compaction.log_to_clean import LastRecord, LogToClean, SegmentToClean
-from core.files.log_config import LogConfig
-from core.index.transaction_index import AbortedTransaction
+from core.compaction.log_to_clean import LogToClean
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,32 +137,11 @@ def _parse_answer(answer: dict[str, Any]) -> SegmentReady | LogCleaned:
     return LogCleaned(answer["end_offset"], CleanerStats(**answer["stats"]))
 
 
-def format_log(log: LogToClean) -> dict[str, Any]:
+def format_log(log: LogToClean) -> Any:
     """Returns the JSON fields for the child."""
-    config = {name: getattr(log.config, name) for name in LogConfig.__dataclass_fields__}
-    return {
-        "directory": str(log.directory.absolute()),
-        "partition": log.partition,
-        "config": {name: sorted(value) if isinstance(value, frozenset) else value for name, value in config.items()},
-        "segments": log.segments,
-        "first_dirty_offset": log.first_dirty_offset,
-        "first_uncleanable_offset": log.first_uncleanable_offset,
-        "aborted": log.aborted,
-        "producers": list(log.producers.items()),
-    }
+    return msgspec.to_builtins(log, enc_hook=lambda path: str(path.absolute()))
 
 
-def parse_log(fields: dict[str, Any]) -> LogToClean:
+def parse_log(fields: Any) -> LogToClean:
     """Reads the fields of `format_log`."""
-    lists = {name: frozenset(value) for name, value in fields["config"].items() if isinstance(value, list)}
-    config: dict[str, Any] = fields["config"] | lists
-    return LogToClean(
-        directory=Path(fields["directory"]),
-        partition=TopicPartition(*fields["partition"]),
-        config=LogConfig(**config),
-        segments=[SegmentToClean(*segment) for segment in fields["segments"]],
-        first_dirty_offset=fields["first_dirty_offset"],
-        first_uncleanable_offset=fields["first_uncleanable_offset"],
-        aborted=[AbortedTransaction(*aborted) for aborted in fields["aborted"]],
-        producers={producer_id: LastRecord(*last) for producer_id, last in fields["producers"]},
-    )
+    return msgspec.convert(fields, LogToClean, dec_hook=lambda type_, text: type_(text), str_keys=True)
