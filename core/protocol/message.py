@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import repeat
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, dataclass_transform
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, dataclass_transform
 
 import msgspec
 
@@ -49,17 +49,20 @@ class VersionRange(msgspec.Struct, frozen=True):
         return self.first <= version <= self.last
 
 
+NEVER = VersionRange(0, -1)
+
+
 class Field(NamedTuple):
     """One field of a struct. `kind` is a primitive's name, "struct" or "array"; `element` is what a struct or array
     holds: a struct class, or a primitive's name."""
 
     kind: str
     versions: VersionRange
-    nullable: VersionRange
-    tagged: VersionRange
-    tag: int
-    ignorable: bool
-    default: object
+    default: object = None
+    nullable: VersionRange = NEVER
+    tagged: VersionRange = NEVER
+    tag: int = -1
+    ignorable: bool = False
     element: type | str | None = None
     never_flexible: bool = False
     is_lenient: bool = False
@@ -73,149 +76,79 @@ class Schema(NamedTuple):
     fields: tuple[Field, ...]
     api_key: int = -1
     valid: VersionRange = VersionRange(0, MAX_VERSION)
-    flexible: VersionRange = VersionRange(0, -1)
+    flexible: VersionRange = NEVER
+
+
+class _Options(TypedDict, total=False):
+    nullable: str
+    tagged: str
+    tag: int
+    ignorable: bool
+
+
+_DEFAULT_OF_KIND: Any = object()
+_DEFAULTS = {"bool": False, "float64": 0.0, "uuid": bytes(16), "string": "", "bytes": b"", "records": None}
 
 
 def _field(
     kind: str,
-    versions: str,
-    default: object,
+    versions: str = "0+",
+    default: Any = _DEFAULT_OF_KIND,
     *,
+    element: type | str | None = None,
+    never_flexible: bool = False,
+    is_lenient: bool = False,
     nullable: str = "none",
     tagged: str = "none",
     tag: int = -1,
     ignorable: bool = False,
-    element: type | str | None = None,
-    never_flexible: bool = False,
-    is_lenient: bool = False,
 ) -> Any:  # stands, as a default, where a value of the field's type is declared
+    """Declares a field: `int32("3+", -1)` exists from version 3 on and defaults to -1, `int32()` to 0."""
     return Field(
         kind=kind,
         versions=VersionRange.parse(versions),
+        default=_DEFAULTS.get(kind, 0) if default is _DEFAULT_OF_KIND else default,
         nullable=VersionRange.parse(nullable),
         tagged=VersionRange.parse(tagged),
         tag=tag,
         ignorable=ignorable,
-        default=default,
         element=element,
         never_flexible=never_flexible,
         is_lenient=is_lenient,
     )
 
 
-class _Number(Protocol):
-    """Declares a number: `int32("3+", -1)` exists from version 3 on and defaults to -1."""
-
-    def __call__(
-        self,
-        versions: str = "0+",
-        default: Any = 0,  # a number of the field's kind
-        *,
-        tagged: str = "none",
-        tag: int = -1,
-        ignorable: bool = False,
-    ) -> Any: ...
-
-
-def _number(kind: str, zero: float) -> _Number:
-    def declare(
-        versions: str = "0+", default: Any = zero, *, tagged: str = "none", tag: int = -1, ignorable: bool = False
-    ) -> Any:
-        return _field(kind, versions, default, tagged=tagged, tag=tag, ignorable=ignorable)
-
-    return declare
+boolean = partial(_field, "bool")
+int8 = partial(_field, "int8")
+int16 = partial(_field, "int16")
+uint16 = partial(_field, "uint16")
+int32 = partial(_field, "int32")
+int64 = partial(_field, "int64")
+float64 = partial(_field, "float64")
+uuid = partial(_field, "uuid")
+"""Declares a uuid of 16 bytes; all zeros stand for no uuid."""
+string = partial(_field, "string")
+"""Declares a text in UTF-8. `never_flexible` keeps the int16 length in flexible versions too (RequestHeader's client
+id). With `is_lenient` bytes that are no UTF-8 are read as U+FFFD, as Java reads them; otherwise they are malformed.
+"""
+binary = partial(_field, "bytes")
+record_bytes = partial(_field, "records")
+"""Declares record batches: decoded as a memoryview of the frame, encoded from anything with a length in bytes."""
 
 
-boolean = _number("bool", zero=False)
-int8 = _number("int8", 0)
-int16 = _number("int16", 0)
-uint16 = _number("uint16", 0)
-int32 = _number("int32", 0)
-int64 = _number("int64", 0)
-float64 = _number("float64", 0.0)
+def struct_of(element: type, versions: str = "0+", *, null_default: bool = False, **options: Unpack[_Options]) -> Any:
+    return _field("struct", versions, None if null_default else element, element=element, **options)
 
 
-def uuid(versions: str = "0+", *, tagged: str = "none", tag: int = -1, ignorable: bool = False) -> Any:
-    """Declares a uuid of 16 bytes; all zeros stand for no uuid."""
-    return _field("uuid", versions, bytes(16), tagged=tagged, tag=tag, ignorable=ignorable)
-
-
-def string(
-    versions: str = "0+",
-    default: str | None = "",
-    *,
-    nullable: str = "none",
-    tagged: str = "none",
-    tag: int = -1,
-    ignorable: bool = False,
-    never_flexible: bool = False,
-    is_lenient: bool = False,
-) -> Any:
-    """Declares a text in UTF-8. `never_flexible` keeps the int16 length in flexible versions too (RequestHeader's
-    client id). With `is_lenient` bytes that are no UTF-8 are read as U+FFFD, as Java reads them; otherwise they are
-    malformed.
-    """
-    return _field(
-        "string",
-        versions,
-        default,
-        nullable=nullable,
-        tagged=tagged,
-        tag=tag,
-        ignorable=ignorable,
-        never_flexible=never_flexible,
-        is_lenient=is_lenient,
-    )
-
-
-def binary(
-    versions: str = "0+", default: bytes | None = b"", *, nullable: str = "none", ignorable: bool = False
-) -> Any:
-    return _field("bytes", versions, default, nullable=nullable, ignorable=ignorable)
-
-
-def record_bytes(versions: str = "0+", *, nullable: str = "none") -> Any:
-    """Declares record batches: decoded as a memoryview of the frame, encoded from anything with a length in bytes."""
-    return _field("records", versions, None, nullable=nullable)
-
-
-def struct_of(
-    element: type,
-    versions: str = "0+",
-    *,
-    null_default: bool = False,
-    nullable: str = "none",
-    tagged: str = "none",
-    tag: int = -1,
-    ignorable: bool = False,
-) -> Any:
-    default = None if null_default else element
-    return _field(
-        "struct", versions, default, nullable=nullable, tagged=tagged, tag=tag, ignorable=ignorable, element=element
-    )
-
-
-def array(
-    element: type | str,
-    versions: str = "0+",
-    *,
-    null_default: bool = False,
-    nullable: str = "none",
-    tagged: str = "none",
-    tag: int = -1,
-    ignorable: bool = False,
-) -> Any:
+def array(element: type | str, versions: str = "0+", *, null_default: bool = False, **options: Unpack[_Options]) -> Any:
     """Declares a list of structs (a class) or primitives (its name); an empty list unless `null_default`."""
-    default: list[object] | None = None if null_default else []
-    return _field(
-        "array", versions, default, nullable=nullable, tagged=tagged, tag=tag, ignorable=ignorable, element=element
-    )
+    return _field("array", versions, None if null_default else [], element=element, **options)
 
 
 @dataclass_transform()
 def struct(cls: type[T]) -> type[T]:
     """Declares a struct inside messages; mutable, owned by one task."""
-    return _declare(cls, api_key=-1, valid=VersionRange(0, MAX_VERSION), flexible=VersionRange(0, -1))
+    return _declare(cls, api_key=-1, valid=VersionRange(0, MAX_VERSION), flexible=NEVER)
 
 
 @dataclass_transform()

@@ -29,7 +29,7 @@ from typing import Any, Generic, TypeVar
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.varint import read_uvarint, uvarint
-from core.protocol.message import Field, Schema, VersionRange, default_instance, schema_of
+from core.protocol.message import Field, Schema, default_instance, schema_of
 from core.protocol.primitives import Piece
 
 M = TypeVar("M")
@@ -43,7 +43,6 @@ _FIXED = {
     "int64": ("q", 8),
     "float64": ("d", 8),
 }
-_NEVER = VersionRange.parse("none")
 _MOST_ELEMENTS = 1_000_000
 _MOST_TAGS = 10_000
 _UVARINTS = tuple(uvarint(n) for n in range(4096))
@@ -299,16 +298,7 @@ class _Source:
             code, size = _FIXED[element]
             self.names["unpack_from"] = struct.unpack_from
             return [*lines, f"{pad}{target} = list(unpack_from(f'>{{n}}{code}', b, p))", f"{pad}p += {size} * n"]
-        one = Field(
-            kind=element,
-            versions=field.versions,
-            nullable=_NEVER,
-            tagged=_NEVER,
-            tag=-1,
-            ignorable=False,
-            default=None,
-            name="element",
-        )
+        one = Field(element, field.versions, name="element")
         return [
             *lines,
             f"{pad}{target} = []",
@@ -322,10 +312,7 @@ class _Source:
         if isinstance(element, type):
             return max(1, self._smallest_struct(schema_of(element)))
         assert element is not None
-        one = Field(
-            kind=element, versions=field.versions, nullable=_NEVER, tagged=_NEVER, tag=-1, ignorable=False, default=None
-        )
-        return self._smallest_value(one)
+        return self._smallest_value(Field(element, field.versions))
 
     def _smallest_struct(self, schema: Schema) -> int:
         fields = (f for f in self._present(schema) if not self._is_tagged(f))
@@ -443,16 +430,7 @@ class _Source:
         if element in _FIXED:
             self.names["pack"] = struct.pack
             return [f"{pad}a(pack(f'>{{n}}{_FIXED[element][0]}', *{x}))"]
-        one = Field(
-            kind=element,
-            versions=field.versions,
-            nullable=_NEVER,
-            tagged=_NEVER,
-            tag=-1,
-            ignorable=False,
-            default=None,
-            name=field.name,
-        )
+        one = Field(element, field.versions, name=field.name)
         return [f"{pad}for {x}__e in {x}:", *self._encode_value(one, f"{x}__e", f"{x}__e", pad + "    ")]
 
     def _null_length(self, field: Field) -> bytes:
