@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import Any
 
 from core.common.config_def import (
     ConfigDef,
@@ -39,16 +39,18 @@ MOST_DECOMPRESSED_BYTES = 2**31 - 9
 
 _T = ConfigType
 
-T = TypeVar("T")
-
 ALL_REPLICAS = "*"
 """Stands in place of a list of throttled replicas."""
 
 
-def _key(type_: ConfigType, default: T, doc: str, validator: Validator | None = None) -> T:
+def _key(type_: ConfigType, default: Any, doc: str, validator: Validator | None = None) -> Any:
     """Makes the field of a key that the log acts on: its name is the key's, `.` for `_`."""
-    parsed: Any = sorted(default) if isinstance(default, frozenset) else default
+    parsed = sorted(default) if isinstance(default, frozenset) else default
     return field(default=default, metadata={"key": ConfigKey("", type_, parsed, doc, validator)})
+
+
+_boolean, _text, _words = partial(_key, _T.BOOLEAN), partial(_key, _T.STRING), partial(_key, _T.LIST)
+_integer, _long, _double = partial(_key, _T.INT), partial(_key, _T.LONG), partial(_key, _T.DOUBLE)
 
 
 def _plain_replica(text: str) -> str:
@@ -62,110 +64,90 @@ class LogConfig:
     changes.
     """
 
-    cleanup_policy: frozenset[str] = _key(
-        _T.LIST,
+    cleanup_policy: frozenset[str] = _words(
         frozenset({"delete"}),
         "What happens to old segments: delete, compact, or both; an empty value keeps them as they are.",
         each_of("compact", "delete"),
     )
-    compression_gzip_level: int = _key(
-        _T.INT,
+    compression_gzip_level: int = _integer(
         -1,
         "Level when compression.type is gzip, 1 to 9; -1 is the codec's default.",
         lambda v: None if v == -1 else between(1, 9)(v),
     )
-    compression_lz4_level: int = _key(_T.INT, 9, "Level when compression.type is lz4, 1 to 17.", between(1, 17))
-    compression_type: str = _key(
-        _T.STRING,
+    compression_lz4_level: int = _integer(9, "Level when compression.type is lz4, 1 to 17.", between(1, 17))
+    compression_type: str = _text(
         "producer",
         "The codec of the stored batches; producer keeps what the producer chose.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
-    compression_zstd_level: int = _key(
-        _T.INT, 3, "Level when compression.type is zstd, -131072 to 22.", between(-131072, 22)
+    compression_zstd_level: int = _integer(
+        3, "Level when compression.type is zstd, -131072 to 22.", between(-131072, 22)
     )
-    delete_retention_ms: int = _key(
-        _T.LONG, _DAY_MS, "How long tombstones of a compacted topic are kept, ms.", at_least(0)
-    )
-    file_delete_delay_ms: int = _key(
-        _T.LONG, 60000, "How long a deleted segment's files stay on the disk, ms.", at_least(0)
-    )
-    follower_replication_throttled_replicas: frozenset[str] = _key(
-        _T.LIST,
+    delete_retention_ms: int = _long(_DAY_MS, "How long tombstones of a compacted topic are kept, ms.", at_least(0))
+    file_delete_delay_ms: int = _long(60000, "How long a deleted segment's files stay on the disk, ms.", at_least(0))
+    follower_replication_throttled_replicas: frozenset[str] = _words(
         frozenset(),
         "Replicas that fetch no faster than their broker's follower.replication.throttled.rate: partition:broker, ... "
         "or * for all.",
         throttled_replicas,
     )
-    flush_messages: int = _key(
-        _T.LONG, LONG_MAX, "The most records that are appended before the log is synced to the disk.", at_least(1)
+    flush_messages: int = _long(
+        LONG_MAX, "The most records that are appended before the log is synced to the disk.", at_least(1)
     )
-    flush_ms: int = _key(
-        _T.LONG, LONG_MAX, "The longest a record waits until the log is synced to the disk, ms.", at_least(0)
-    )
-    index_interval_bytes: int = _key(_T.INT, 4096, "Bytes of log between two entries of the offset index.", at_least(0))
-    leader_replication_throttled_replicas: frozenset[str] = _key(
-        _T.LIST,
+    flush_ms: int = _long(LONG_MAX, "The longest a record waits until the log is synced to the disk, ms.", at_least(0))
+    index_interval_bytes: int = _integer(4096, "Bytes of log between two entries of the offset index.", at_least(0))
+    leader_replication_throttled_replicas: frozenset[str] = _words(
         frozenset(),
         "Replicas that, as leaders, send no faster to followers than their broker's "
         "leader.replication.throttled.rate: partition:broker, ... or * for all.",
         throttled_replicas,
     )
-    max_compaction_lag_ms: int = _key(
-        _T.LONG, LONG_MAX, "The longest a record of a compacted topic stays uncompacted, ms.", at_least(1)
+    max_compaction_lag_ms: int = _long(
+        LONG_MAX, "The longest a record of a compacted topic stays uncompacted, ms.", at_least(1)
     )
-    max_message_bytes: int = _key(_T.INT, 1048588, "The largest record batch, after compression, bytes.", at_least(0))
-    max_decompressed_message_bytes: int = _key(
-        _T.INT,
+    max_message_bytes: int = _integer(1048588, "The largest record batch, after compression, bytes.", at_least(0))
+    max_decompressed_message_bytes: int = _integer(
         MOST_DECOMPRESSED_BYTES,
         "The largest record in a compressed batch, by its size once decompressed, bytes.",
         between(1, MOST_DECOMPRESSED_BYTES),
     )
-    message_timestamp_after_max_ms: int = _key(
-        _T.LONG, 3600000, "How far a CreateTime may lie ahead of the broker's clock, ms.", at_least(0)
+    message_timestamp_after_max_ms: int = _long(
+        3600000, "How far a CreateTime may lie ahead of the broker's clock, ms.", at_least(0)
     )
-    message_timestamp_before_max_ms: int = _key(
-        _T.LONG, LONG_MAX, "How far a CreateTime may lie behind the broker's clock, ms.", at_least(0)
+    message_timestamp_before_max_ms: int = _long(
+        LONG_MAX, "How far a CreateTime may lie behind the broker's clock, ms.", at_least(0)
     )
-    message_timestamp_type: str = _key(
-        _T.STRING,
+    message_timestamp_type: str = _text(
         "CreateTime",
         "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
         one_of("CreateTime", "LogAppendTime"),
     )
-    min_cleanable_dirty_ratio: float = _key(
-        _T.DOUBLE, 0.5, "Share of a compacted log that must be uncleaned before it is cleaned.", between(0, 1)
+    min_cleanable_dirty_ratio: float = _double(
+        0.5, "Share of a compacted log that must be uncleaned before it is cleaned.", between(0, 1)
     )
-    min_compaction_lag_ms: int = _key(
-        _T.LONG, 0, "The shortest a record of a compacted topic stays uncompacted, ms.", at_least(0)
+    min_compaction_lag_ms: int = _long(
+        0, "The shortest a record of a compacted topic stays uncompacted, ms.", at_least(0)
     )
-    min_insync_replicas: int = _key(_T.INT, 1, "Replicas that must have a record for acks=all.", at_least(1))
-    plog_validate_records: bool = _key(
-        _T.BOOLEAN,
+    min_insync_replicas: int = _integer(1, "Replicas that must have a record for acks=all.", at_least(1))
+    plog_validate_records: bool = _boolean(
         False,
         "Whether each record of a batch is checked before it is appended: it must decode and have the next offset.",
     )
-    plog_visible_after_flush: bool = _key(
-        _T.BOOLEAN,
+    plog_visible_after_flush: bool = _boolean(
         False,
         "Whether consumers see a record only once it is on the disk. If true, and neither flush.messages nor flush.ms "
         "is set, the log is synced after each append.",
     )
-    retention_bytes: int = _key(_T.LONG, -1, "Bytes of log kept per partition; -1 is no limit.", at_least(-2))
-    retention_ms: int = _key(_T.LONG, 7 * _DAY_MS, "How long records are kept, ms; -1 is for ever.", at_least(-1))
-    segment_bytes: int = _key(_T.INT, 1 << 30, "The largest segment file, bytes.", at_least(_MIN_SEGMENT_BYTES))
-    segment_index_bytes: int = _key(_T.INT, 10 * 1024 * 1024, "The largest index file, bytes.", at_least(4))
-    segment_jitter_ms: int = _key(
-        _T.LONG,
-        0,
-        "The most that is taken off segment.ms at random, so that segments don't all roll at once, ms.",
-        at_least(0),
+    retention_bytes: int = _long(-1, "Bytes of log kept per partition; -1 is no limit.", at_least(-2))
+    retention_ms: int = _long(7 * _DAY_MS, "How long records are kept, ms; -1 is for ever.", at_least(-1))
+    segment_bytes: int = _integer(1 << 30, "The largest segment file, bytes.", at_least(_MIN_SEGMENT_BYTES))
+    segment_index_bytes: int = _integer(10 * 1024 * 1024, "The largest index file, bytes.", at_least(4))
+    segment_jitter_ms: int = _long(
+        0, "The most that is taken off segment.ms at random, so that segments don't all roll at once, ms.", at_least(0)
     )
-    segment_ms: int = _key(
-        _T.LONG, 7 * _DAY_MS, "How long a segment takes appends before a new one begins, ms.", at_least(1)
-    )
-    unclean_leader_election_enable: bool = _key(
-        _T.BOOLEAN, False, "Whether a replica that is not in sync may become leader if no replica in sync is alive."
+    segment_ms: int = _long(7 * _DAY_MS, "How long a segment takes appends before a new one begins, ms.", at_least(1))
+    unclean_leader_election_enable: bool = _boolean(
+        False, "Whether a replica that is not in sync may become leader if no replica in sync is alive."
     )
 
     @classmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from core.cluster.controller.controller_context import NO_EPOCH, ControlledTopic, LiveBroker, unwritten_state
@@ -401,14 +402,8 @@ def _registration(broker_id: int, broker: BrokerNode) -> UpdateMetadataBroker:
 
 
 def _with_moves(state: PartitionState, topic: TopicNode, number: int) -> PartitionState:
-    return PartitionState(
-        leader=state.leader,
-        leader_epoch=state.leader_epoch,
-        isr=state.isr,
-        replicas=state.replicas,
-        partition_epoch=state.partition_epoch,
-        adding_replicas=topic.adding.get(number, ()),
-        removing_replicas=topic.removing.get(number, ()),
+    return replace(
+        state, adding_replicas=topic.adding.get(number, ()), removing_replicas=topic.removing.get(number, ())
     )
 
 

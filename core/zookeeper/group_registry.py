@@ -80,8 +80,7 @@ class ConsumerNode:
 
 def decode_consumer(data: bytes, path: str) -> ConsumerNode:
     """Raises MalformedMessageError for a node that is not of this form, or whose pattern is not supported."""
-    fields = Fields.of(data, path)
-    fields.ensure_version(1)
+    fields = Fields.of(data, path, 1)
     pattern = fields.get("pattern", read_text, default=STATIC)
     if pattern not in (STATIC, WHITE_LIST, BLACK_LIST):
         raise malformed(path, f"pattern {shown(pattern)}, expected {STATIC}, {WHITE_LIST} or {BLACK_LIST}")

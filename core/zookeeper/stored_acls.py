@@ -293,8 +293,7 @@ def _decode_acls(resource: ResourcePattern, node: Node | None) -> frozenset[Acl]
     if node is None or not node.data:
         return frozenset()
     path = resource.path
-    fields = Fields.of(node.data, path)
-    fields.ensure_version(1)
+    fields = Fields.of(node.data, path, 1)
     entries = (Fields(one, path, f"acls[{number}].") for number, one in enumerate(fields.get("acls", _read_objects)))
     return frozenset(
         Acl(
@@ -313,8 +312,7 @@ def _decode_notice(pattern_type: PatternType, data: bytes, path: str) -> Resourc
         kind, _, name = data.decode(errors="replace").partition(":")
         fields = Fields({"resourceType": kind, "name": name or None}, path)
     else:
-        fields = Fields.of(data, path)
-        fields.ensure_version(1)
+        fields = Fields.of(data, path, 1)
         fields.get("patternType", partial(_read_word, {"PREFIXED": pattern_type}))
     kinds = {one.name: one for one in _TYPES.values()}
     return ResourcePattern(

@@ -56,23 +56,21 @@ class Fields:
         self.path = path
         self._values = values
         self._prefix = prefix
+        self.version: int | str = values.get("version", "none")
 
     @staticmethod
-    def of(data: bytes, path: str) -> Fields:
+    def of(data: bytes, path: str, *versions: int | str) -> Fields:
+        """Decodes a node; raises MalformedMessageError if it is no JSON object, or of a version not named here."""
         try:
             values = msgspec_json.decode(data)
         except (DecodeError, RecursionError) as error:
             raise malformed(path, f"{shown(data)} is no JSON: {error}") from error
         if not isinstance(values, dict):
             raise malformed(path, f"{shown(data)} is no JSON object")
-        return Fields(values, path)
-
-    def ensure_version(self, *known: int | str) -> int | str:
-        version: int | str = self._values.get("version", "none")
-        if isinstance(version, bool) or version not in known:
-            expected = " or ".join(map(str, known))
-            raise malformed(self.path, f"version {shown(version)}, expected {expected}")
-        return version
+        fields = Fields(values, path)
+        if isinstance(fields.version, bool) or fields.version not in versions:
+            raise malformed(path, f"version {shown(fields.version)}, expected {' or '.join(map(str, versions))}")
+        return fields
 
     def get(self, name: str, read: Callable[[Any], Any], *, default: Any = _NEEDED) -> Any:
         """Raises MalformedMessageError if the field is missing and has no default, or if `read` refuses it."""
@@ -245,7 +243,7 @@ class BrokerNode:
             values["plog_first_epoch"] = str(self.first_epoch)
         if self.previous_epoch is not None:
             values["plog_previous_epoch"] = str(self.previous_epoch)
-        return _encode(values)
+        return msgspec_json.encode(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +255,7 @@ class ControllerNode:
     kraft_controller_epoch: int = -1
 
     def encode(self) -> bytes:
-        return _encode(
+        return msgspec_json.encode(
             {
                 "version": 2,
                 "brokerid": self.broker_id,
@@ -287,7 +285,7 @@ class TopicNode:
         }
         if self.topic_id is not None:
             values["topic_id"] = uuid_text(self.topic_id)
-        return _encode(values)
+        return msgspec_json.encode(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +314,7 @@ class PartitionStateNode:
             values["leader_recovery_state"] = self.leader_recovery_state
         if self.holders:
             values["plog_holders"] = self.holders
-        return _encode(values)
+        return msgspec_json.encode(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +326,7 @@ class ProducerIdBlock:
     last_producer_id: int
 
     def encode(self) -> bytes:
-        return _encode(
+        return msgspec_json.encode(
             {
                 "version": 1,
                 "broker": self.broker_id,
@@ -347,7 +345,7 @@ class FeatureNode:
 
     def encode(self) -> bytes:
         levels = {name: {"max_version_level": level} for name, level in self.features.items()}
-        return _encode({"version": 2, "status": int(self.is_enabled), "features": levels})
+        return msgspec_json.encode({"version": 2, "status": int(self.is_enabled), "features": levels})
 
 
 class ConfigEntity(NamedTuple):
@@ -440,8 +438,7 @@ def _desanitised(kind: str, name: str) -> str:
 
 
 def decode_broker(data: bytes, path: str) -> BrokerNode:
-    fields = Fields.of(data, path)
-    fields.ensure_version(4, 5)
+    fields = Fields.of(data, path, 4, 5)
     protocols = fields.mapping("listener_security_protocol_map", read_text)
     features = {}
     for name, levels in fields.mapping("features", read_object, default={}).items():
@@ -469,8 +466,7 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str], path: str) -> Broke
 
 
 def decode_controller(data: bytes, path: str = CONTROLLER) -> ControllerNode:
-    fields = Fields.of(data, path)
-    fields.ensure_version(1, 2)
+    fields = Fields.of(data, path, 1, 2)
     return ControllerNode(
         broker_id=fields.get("brokerid", read_number),
         timestamp_ms=fields.get("timestamp", read_decimal, default=-1),
@@ -489,8 +485,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_topic(data: bytes, path: str) -> TopicNode:
-    fields = Fields.of(data, path)
-    fields.ensure_version(1, 2, 3)
+    fields = Fields.of(data, path, 1, 2, 3)
     return TopicNode(
         partitions=_by_partition(fields, "partitions"),
         topic_id=fields.get("topic_id", read_uuid, default=None),
@@ -505,8 +500,7 @@ def _by_partition(fields: Fields, name: str, **default: Any) -> dict[int, tuple[
 
 
 def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
-    fields = Fields.of(data, path)
-    fields.ensure_version(1)
+    fields = Fields.of(data, path, 1)
     return PartitionStateNode(
         leader=fields.get("leader", read_number),
         leader_epoch=fields.get("leader_epoch", read_number),
@@ -518,36 +512,34 @@ def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
 
 
 def decode_config(data: bytes, path: str) -> dict[str, str]:
-    fields = Fields.of(data, path)
-    fields.ensure_version(1)
+    fields = Fields.of(data, path, 1)
     return dict(fields.mapping("config", read_text))
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    return _encode({"version": 1, "config": config})
+    return msgspec_json.encode({"version": 1, "config": config})
 
 
 def decode_config_change(data: bytes, path: str) -> ConfigEntity:
     """Kafka before 0.10.1 wrote version 1, which has no clients of users."""
-    fields = Fields.of(data, path)
-    if fields.ensure_version(1, 2) == 1:
+    fields = Fields.of(data, path, 1, 2)
+    if fields.version == 1:
         return parse_entity_path(f"{fields.get('entity_type', read_text)}/{fields.get('entity_name', read_text)}", path)
     return parse_entity_path(fields.get("entity_path", read_text), path)
 
 
 def encode_config_change(entity: ConfigEntity) -> bytes:
-    return _encode({"version": 2, "entity_path": entity.entity_path})
+    return msgspec_json.encode({"version": 2, "entity_path": entity.entity_path})
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
     """Reports a failed disk of that broker: the controller asks it for the replicas on it (event 1)."""
-    return _encode({"version": 1, "broker": broker_id, "event": 1})
+    return msgspec_json.encode({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(data: bytes, path: str) -> int:
     """Returns the broker whose disk has failed."""
-    fields = Fields.of(data, path)
-    fields.ensure_version(1)
+    fields = Fields.of(data, path, 1)
     return fields.get("broker", read_number)  # type: ignore[no-any-return]
 
 
@@ -555,8 +547,7 @@ def decode_producer_id_block(data: bytes, path: str = PRODUCER_ID_BLOCK) -> Prod
     """Returns None if no block was allocated yet."""
     if not data:
         return None
-    fields = Fields.of(data, path)
-    fields.ensure_version(1)
+    fields = Fields.of(data, path, 1)
     return ProducerIdBlock(
         broker_id=fields.get("broker", read_number),
         first_producer_id=fields.get("block_start", read_decimal),
@@ -565,19 +556,17 @@ def decode_producer_id_block(data: bytes, path: str = PRODUCER_ID_BLOCK) -> Prod
 
 
 def decode_cluster_id(data: bytes, path: str = CLUSTER_ID) -> str:
-    fields = Fields.of(data, path)
-    fields.ensure_version("1")
+    fields = Fields.of(data, path, "1")
     return str(fields.get("id", read_text))
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _encode({"version": "1", "id": cluster_id})
+    return msgspec_json.encode({"version": "1", "id": cluster_id})
 
 
 def decode_feature(data: bytes, path: str = FEATURE) -> FeatureNode:
     """Decodes a node; version 1, of Kafka 2.7 to 3.2, has ranges of levels, whose maximum is the finalized level."""
-    fields = Fields.of(data, path)
-    fields.ensure_version(1, 2)
+    fields = Fields.of(data, path, 1, 2)
     status = fields.get("status", read_number)
     if status not in (0, 1):
         raise malformed(path, f"status {status}, expected 0 (disabled) or 1 (enabled)")
@@ -587,7 +576,3 @@ def decode_feature(data: bytes, path: str = FEATURE) -> FeatureNode:
         for name, one in ranges.items()
     }
     return FeatureNode(levels, bool(status))
-
-
-def _encode(values: Mapping[str, Any]) -> bytes:
-    return msgspec_json.encode(values)
