@@ -14,6 +14,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -145,9 +146,7 @@ class ClassicGroup:
                 protocols=protocols,
                 assignment=stored.assignment,
             )
-            self.members[member.member_id] = member
-            if member.group_instance_id is not None:
-                self._static_members[member.group_instance_id] = member.member_id
+            self._keep(member)
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         if value.current_state_timestamp >= 0:
             self.state_timestamp_ms = value.current_state_timestamp
@@ -157,16 +156,15 @@ class ClassicGroup:
         self.protocol_type = CONSUMER_PROTOCOL_TYPE
         self.generation_id = generation_id
         for member in members:
-            self.members[member.member_id] = member
-            if member.group_instance_id is not None:
-                self._static_members[member.group_instance_id] = member.member_id
+            self._keep(member)
         self.leader_id = next(iter(self.members))
         self.protocol_name = self._select_protocol()
         self._enter(GroupState.STABLE)
 
-    def dissolve(self) -> None:
-        """Closes a group that became a consumer group: waiting members get REBALANCE_IN_PROGRESS, and join again."""
-        self.close(ErrorCode.REBALANCE_IN_PROGRESS)
+    def _keep(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self._static_members[member.group_instance_id] = member.member_id
 
     def begin(self) -> None:
         """Starts the members' session timers, after the log is loaded."""
@@ -216,13 +214,16 @@ class ClassicGroup:
         if not self._supports(request):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not member_id:
-            self._join_unknown(
-                request,
-                client,
-                requires_known_member_id=requires_known_member_id,
-                can_skip_assignment=can_skip_assignment,
-                answer=answer,
-            )
+            new_id = f"{client.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
+            if instance_id is not None and instance_id in self._static_members:
+                self._replace_static_member(request, client, new_id, answer, can_skip_assignment=can_skip_assignment)
+            elif instance_id is None and requires_known_member_id:
+                self._pending_joins[new_id] = self._environment.schedule(
+                    request.session_timeout_ms, lambda: self._drop_pending(new_id)
+                )
+                answer.complete_with(join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+            else:
+                self._add(request, self._new_member(request, client, new_id), answer)
             return
         if member_id in self._pending_joins:
             self._pending_joins.pop(member_id).cancel()
@@ -242,27 +243,6 @@ class ClassicGroup:
             member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID))  # answers the member's earlier request
             member.awaiting_join = answer
             self.rebalance()
-
-    def _join_unknown(
-        self,
-        request: JoinGroupRequest,
-        client: ClientInfo,
-        *,
-        requires_known_member_id: bool,
-        can_skip_assignment: bool,
-        answer: Pending[JoinGroupResponse],
-    ) -> None:
-        instance_id = request.group_instance_id
-        new_id = f"{instance_id if instance_id is not None else client.client_id}-{uuid.uuid4()}"
-        if instance_id is not None and instance_id in self._static_members:
-            self._replace_static_member(request, client, new_id, answer, can_skip_assignment=can_skip_assignment)
-        elif instance_id is None and requires_known_member_id:
-            self._pending_joins[new_id] = self._environment.schedule(
-                request.session_timeout_ms, lambda: self._drop_pending(new_id)
-            )
-            answer.complete_with(join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
-        else:
-            self._add(request, self._new_member(request, client, new_id), answer)
 
     def _ensure_room_for(self, member_id: str) -> None:
         size = len(self.members) + len(self._pending_joins)
@@ -293,11 +273,9 @@ class ClassicGroup:
     def _add(self, request: JoinGroupRequest, member: Member, answer: Pending[JoinGroupResponse]) -> None:
         if not self.members:
             self.protocol_type = request.protocol_type
-        self.members[member.member_id] = member
+        self._keep(member)
         if self.leader_id is None:
             self.leader_id = member.member_id
-        if member.group_instance_id is not None:
-            self._static_members[member.group_instance_id] = member.member_id
         member.awaiting_join = answer
         self._was_joined_since = True
         self._expect_heartbeat(member, _NEW_MEMBER_TIMEOUT_MS)
@@ -348,10 +326,8 @@ class ClassicGroup:
         answer.complete_with(response)
 
     def _exchange(self, old: Member, new: Member) -> None:
-        assert new.group_instance_id is not None
         del self.members[old.member_id]
-        self.members[new.member_id] = new
-        self._static_members[new.group_instance_id] = new.member_id
+        self._keep(new)
         if self.leader_id == old.member_id:
             self.leader_id = new.member_id
 
@@ -430,7 +406,8 @@ class ClassicGroup:
         if not self.members:
             self.protocol_name = None
             self._enter(GroupState.EMPTY)
-            self._write_or_go_on()
+            with suppress(KafkaError):  # an empty group may be forgotten
+                self._environment.write(self.group_id, [self.record()])
             return
         self.protocol_name = self._select_protocol()
         self._enter(GroupState.COMPLETING_REBALANCE)
@@ -440,13 +417,6 @@ class ClassicGroup:
             member.is_new = False
             self._expect_heartbeat(member)
             member.answer_join(self._join_response(member))
-
-    def _write_or_go_on(self) -> None:
-        """Writes an empty group's record; a failed write is ignored, because an empty group may be forgotten."""
-        try:
-            self._environment.write(self.group_id, [self.record()])
-        except KafkaError:
-            return
 
     def _common_protocols(self) -> set[str]:
         spoken = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
@@ -664,7 +634,9 @@ class ClassicGroup:
         return False
 
     def close(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Closes a group that is deleted or coordinated elsewhere; waiting members get the error `code`."""
+        """Closes a group that is deleted, became a consumer group, or is coordinated elsewhere; waiting members get the
+        error `code`.
+        """
         self._enter(GroupState.DEAD)
         for member in self.members.values():
             member.answer_join(join_error(code, member.member_id))

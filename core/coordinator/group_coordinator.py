@@ -460,7 +460,7 @@ class GroupCoordinator:
         response = group.heartbeat(request, client)
         self.groups[classic.group_id] = group
         group.begin()
-        classic.dissolve()
+        classic.close(ErrorCode.REBALANCE_IN_PROGRESS)  # waiting members join again
         return response
 
     # --- offsets
