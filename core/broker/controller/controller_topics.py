@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from core.broker.config.effective_configs import Configs
 from core.broker.controller.active_controller import ActiveController
@@ -37,6 +37,9 @@ from core.common.topic_partition import name_in_metrics, random_uuid
 from core.protocol.schema.metadata_records import PartitionRecord
 
 Outcomes = dict[str, TopicImage | KafkaError]
+Errors = dict[str, KafkaError | None]
+
+T = TypeVar("T")
 
 _GROWTH = 20
 """Growing a topic costs as much as creating so many partitions."""
@@ -70,21 +73,23 @@ class ControllerTopics:
         names = [topic.name for topic in topics]
         parts = self._in_parts(topics, validate_only=validate_only)
         made = self._term.do_in_turns(names, parts, partial(self._create, validate_only=validate_only))
-        return made if validate_only else made.then(lambda outcome: self._wait(outcome, timeout_ms))
+        return made if validate_only else made.then(lambda outcomes: self._wait_for_leaders(outcomes, timeout_ms))
 
-    def _wait(self, outcome: Outcomes, timeout_ms: int) -> Outcomes | Pending[Outcomes]:
-        made = [topic for topic in outcome.values() if isinstance(topic, TopicImage)]
-        known = self._control.when_known(lambda: all(map(self._is_led, made)), timeout_ms)
-        if isinstance(known, Pending):
-            return known.map(lambda _known: self._after_wait(outcome))
-        return self._after_wait(outcome)
+    def _wait_for_leaders(self, outcomes: Outcomes, timeout_ms: int) -> Outcomes | Pending[Outcomes]:
+        made = {name: topic for name, topic in outcomes.items() if isinstance(topic, TopicImage)}
+        return self._wait(outcomes, made, lambda name: self._is_led(made[name]), timeout_ms)
 
-    def _after_wait(self, outcome: Outcomes) -> Outcomes:
-        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        return {
-            name: late if isinstance(one, TopicImage) and not self._is_led(one) else one
-            for name, one in outcome.items()
-        }
+    def _wait(
+        self, outcomes: dict[str, T], going: Collection[str], is_so: Callable[[str], bool], timeout_ms: int
+    ) -> dict[str, T | KafkaError] | Pending[dict[str, T | KafkaError]]:
+        """Waits until all of the names are so; the outcome of one that is not so in time is REQUEST_TIMED_OUT."""
+
+        def answer(_known: object) -> dict[str, T | KafkaError]:
+            late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            return {name: late if name in going and not is_so(name) else one for name, one in outcomes.items()}
+
+        known = self._control.when_known(lambda: all(map(is_so, going)), timeout_ms)
+        return known.map(answer) if isinstance(known, Pending) else answer(known)
 
     def _is_led(self, topic: TopicImage) -> bool:
         known = self._controller.image.topics_by_id.get(topic.topic_id)
@@ -198,9 +203,7 @@ class ControllerTopics:
 
     # --- growing
 
-    def create_partitions(
-        self, wanted: Sequence[Growth], *, validate_only: bool
-    ) -> Pending[dict[str, KafkaError | None]]:
+    def create_partitions(self, wanted: Sequence[Growth], *, validate_only: bool) -> Pending[Errors]:
         """Grows topics, each independent of the others; returns the error of each, or None."""
         names = [one.topic for one in wanted]
         return self._term.do_in_turns(names, self._growths(wanted), partial(self._grow, validate_only=validate_only))
@@ -216,8 +219,8 @@ class ControllerTopics:
         topic = self._context.topics.get(wanted.topic)
         return max(wanted.partitions - len(topic.partitions), 0) if topic is not None else 0
 
-    async def _grow(self, wanted: Sequence[Growth], *, validate_only: bool) -> dict[str, KafkaError | None]:
-        outcomes: dict[str, KafkaError | None] = {}
+    async def _grow(self, wanted: Sequence[Growth], *, validate_only: bool) -> Errors:
+        outcomes: Errors = {}
         for one in wanted:
             try:
                 added = self._added(one)
@@ -259,17 +262,21 @@ class ControllerTopics:
 
     # --- deleting
 
-    def delete(self, names: Sequence[str], *, timeout_ms: int) -> Pending[dict[str, KafkaError | None]]:
+    def delete(self, names: Sequence[str], *, timeout_ms: int) -> Pending[Errors]:
         """Deletes topics; returns the error of each, or None. For clients a topic is deleted as soon as no live
         broker's metadata have it; its replicas follow.
         """
         topics = self._context.topics
         parts = slices(names, lambda name: len(topics[name].partitions) if name in topics else 1)
         done = self._term.do_in_turns(names, parts, self._delete)
-        return done.then(lambda outcome: self._wait_gone(outcome, timeout_ms))
+        return done.then(lambda outcomes: self._wait_until_gone(outcomes, timeout_ms))
 
-    async def _delete(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
-        outcomes: dict[str, KafkaError | None] = {}
+    def _wait_until_gone(self, outcomes: Errors, timeout_ms: int) -> Errors | Pending[Errors]:
+        going = {name for name, error in outcomes.items() if error is None}
+        return self._wait(outcomes, going, lambda name: name not in self._controller.image.topics, timeout_ms)
+
+    async def _delete(self, names: Sequence[str]) -> Errors:
+        outcomes: Errors = {}
         for name in names:
             is_there = name in self._context.topics and name not in self._context.deleted
             outcomes[name] = None if is_there else KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -278,21 +285,6 @@ class ControllerTopics:
             await self._term.write([DeletionWrite(name) for name in known])
             await self._term.drive(self._term.controller.on_deletions(known))
         return outcomes
-
-    def _wait_gone(
-        self, outcome: dict[str, KafkaError | None], timeout_ms: int
-    ) -> dict[str, KafkaError | None] | Pending[dict[str, KafkaError | None]]:
-        going = {name for name, error in outcome.items() if error is None}
-
-        def left() -> dict[str, KafkaError | None]:
-            late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-            return {name: late if name in going and not self._is_gone(name) else one for name, one in outcome.items()}
-
-        known = self._control.when_known(lambda: all(map(self._is_gone, going)), timeout_ms)
-        return known.map(lambda _known: left()) if isinstance(known, Pending) else left()
-
-    def _is_gone(self, name: str) -> bool:
-        return name not in self._controller.image.topics
 
 
 def _image_of(name: str, topic: ControlledTopic) -> TopicImage:
