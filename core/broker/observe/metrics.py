@@ -45,27 +45,20 @@ def gauge(name: str, doc: str, value: float) -> Metric:
 
 
 def gauges(name: str, doc: str, labels: tuple[str, ...], samples: Samples) -> Metric:
-    family = GaugeMetricFamily(name, doc, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family
+    return _filled(GaugeMetricFamily(name, doc, labels=labels), samples)
 
 
 def counter(name: str, doc: str, value: float) -> Metric:
-    return counters(name, doc, (), [((), value)])
+    return CounterMetricFamily(name, doc, value)
 
 
 def counters(name: str, doc: str, labels: tuple[str, ...], samples: Samples) -> Metric:
-    family = CounterMetricFamily(name, doc, labels=labels)
+    return _filled(CounterMetricFamily(name, doc, labels=labels), samples)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
     for values, number in samples:
         family.add_metric(values, number)
-    return family
-
-
-def timer_count(name: str, doc: str, value: float) -> Metric:
-    """Returns the part of a Kafka timer that counts how often something was timed: NAME_count."""
-    family = Metric(name, doc, "summary")
-    family.add_sample(f"{name}_count", {}, value)
     return family
 
 
@@ -104,11 +97,10 @@ def connection_metrics(server: SocketServer) -> Iterator[Metric]:
     yield gauge(
         "kafka_server_socket_server_metrics_connection_count", "Connections that are open.", server.open_connections
     )
-    yield counters(
+    yield counter(
         "kafka_server_socket_server_metrics_connection_creation",
         "Connections that were accepted.",
-        (),
-        [((), server.accepted_connections)],
+        server.accepted_connections,
     )
     certificates = [(name, one.certificate) for name, one in server.served.items() if one.certificate is not None]
     prefix = "plog_listener_certificate"
@@ -257,11 +249,10 @@ def _session_metrics(services: Services) -> Iterator[Metric]:
     yield gauge(
         f"{prefix}_numincrementalfetchpartitionscached", "Partitions in fetch sessions.", sessions.cached_partitions
     )
-    yield counters(
+    yield counter(
         f"{prefix}_incrementalfetchsessionevictions",
         "Fetch sessions that were evicted to make room for others.",
-        (),
-        [((), sessions.evictions)],
+        sessions.evictions,
     )
 
 
@@ -476,11 +467,10 @@ def _metrics(counts: ControllerMetrics, term: ActiveController | None, *, is_act
     yield counter(
         f"{_PREFIX}_controllerstats_uncleanleaderelections", "Leaders that were not in sync.", stats.unclean_elections
     )
-    yield timer_count(
-        f"{_PREFIX}_controllerstats_leaderelectionrateandtimems",
-        "Times that brokers came or went.",
-        stats.broker_changes,
-    )
+    timer = f"{_PREFIX}_controllerstats_leaderelectionrateandtimems"
+    elections = Metric(timer, "Times that brokers came or went.", "summary")
+    elections.add_sample(f"{timer}_count", {}, stats.broker_changes)  # the one part of Kafka's timer that plog has
+    yield elections
     events, requests = (0, 0) if term is None else (term.waiting_events, term.unsent)
     yield gauge(f"{_PREFIX}_controllereventmanager_eventqueuesize", "Events that the controller must process.", events)
     yield gauge(
