@@ -12,10 +12,10 @@ follows when LeaderAndIsr says so. All three kinds of control requests pass one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 from core.cluster.image.broker_metadata import NewTopic
-from core.cluster.image.feature_levels import FeatureUpdate
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.image.metadata_record import MetadataRecord
@@ -154,32 +154,15 @@ class ClusterMemberMetadata:
     ) -> dict[str, TopicImage | KafkaError]:
         return {topic.name: self._refusal() for topic in topics}
 
-    def ensure_few_are_added(self, counts: Mapping[str, int]) -> None:  # noqa: ARG002 - nothing is added here
-        raise self._refusal()
-
-    def create_partitions(
-        self,
-        name: str,  # noqa: ARG002 - nothing is made here
-        count: int,  # noqa: ARG002
-        assignments: Sequence[Sequence[int]] | None,  # noqa: ARG002
-        *,
-        validate_only: bool = False,  # noqa: ARG002
-    ) -> list[int]:
-        raise self._refusal()
-
-    def delete_topics(self, names: Iterable[str]) -> list[TopicImage]:  # noqa: ARG002 - nothing is deleted here
-        raise self._refusal()
-
     def set_configs(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None] | None:
         return self._write_configs(resource_type, name, changes)
 
-    def ensure_feature_may_be(self, update: FeatureUpdate) -> None:  # noqa: ARG002 - the controller's, as all here
+    def _refuse(self, *_what: object, **_how: object) -> NoReturn:
         raise self._refusal()
 
-    def set_features(self, levels: Mapping[str, int]) -> None:  # noqa: ARG002 - the controller's, as all that is here
-        raise self._refusal()
+    ensure_few_are_added = create_partitions = delete_topics = ensure_feature_may_be = set_features = _refuse
 
     def _refusal(self) -> KafkaError:
         who = f"broker {self.controller_id} is" if self.controller_id != NO_CONTROLLER else "nobody known is"
