@@ -24,7 +24,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Generator
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from core.broker.config.broker_config import BrokerConfig
@@ -482,12 +482,17 @@ class PeerLink:
         """`client_id` names this broker in the other one's log. The default of `request_timeout_ms` is
         `controller.socket.timeout.ms`. `security` is None if the brokers' listener is PLAINTEXT.
         """
-        self._buffers = buffers
         self._security = security
         self._client_id = client_id
-        self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
         timeout_ms = config.controller_socket_timeout_ms if request_timeout_ms is None else request_timeout_ms
-        self._request_timeout_s = timeout_ms / 1000
+        self._connect = partial(
+            PeerConnection.connect,
+            buffers=buffers,
+            client_id=client_id,
+            connect_timeout_s=config.socket_connection_setup_timeout_ms / 1000,
+            request_timeout_s=timeout_ms / 1000,
+            security=security,
+        )
         self._connecting = asyncio.Lock()
         self._connection: PeerConnection | None = None
         self._endpoint: Endpoint | None = None
@@ -519,14 +524,7 @@ class PeerLink:
             if self._connection is None or self.endpoint != endpoint:
                 self.leave()
                 self._ensure_open()
-                self._connection = await PeerConnection.connect(
-                    endpoint,
-                    self._buffers,
-                    client_id=self._client_id,
-                    connect_timeout_s=self._connect_timeout_s,
-                    request_timeout_s=self._request_timeout_s,
-                    security=self._security,
-                )
+                self._connection = await self._connect(endpoint)
                 self._endpoint = endpoint
                 self._ensure_open()
             return self._connection
@@ -561,10 +559,8 @@ class PeerPool:
         security: PeerSecurity | None = None,
     ) -> None:
         """`find_endpoint` returns another broker's endpoint, or None if that is not alive."""
-        self._security = security
         self._find_endpoint = find_endpoint
-        self._config = config
-        self._buffers = buffers
+        self._make_link = partial(PeerLink, buffers, config, client_id=client_id, security=security)
         self._client_id = client_id
         self._links: dict[int, PeerLink] = {}
         self._is_closed = False
@@ -575,9 +571,7 @@ class PeerPool:
         """
         link = self._links.get(node_id)
         if link is None:
-            link = self._links[node_id] = PeerLink(
-                self._buffers, self._config, client_id=self._client_id, security=self._security
-            )
+            link = self._links[node_id] = self._make_link()
         endpoint = self._find_endpoint(node_id)
         if endpoint is None or self._is_closed:
             link.leave()
