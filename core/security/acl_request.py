@@ -140,11 +140,7 @@ class AclRequest:
         if self.pattern in (PatternChoice.match, PatternChoice.any):
             raise UsageError(f"--resource-pattern-type {self.pattern} finds ACLs; one is added as literal or prefixed")
         pattern = PatternType.PREFIXED if self.pattern is PatternChoice.prefixed else PatternType.LITERAL
-        rights = [
-            (type_, name, operation)
-            for type_, name, operations in self._rights()
-            for operation in operations or (AclOperation.ALL,)
-        ]
+        rights = self._rights(AclOperation.ALL)
         for type_, name, operation in rights:
             _ensure_sound(type_, name or "", operation)
         parties = [
@@ -201,11 +197,6 @@ class AclRequest:
                 parsed = [str(Principal.parse(text.strip())) for text in principals]
                 spelled = [text for host in hosts for text in dict.fromkeys((host, javas_text(host)))]
                 parties += [(p, h, permission) for p, h in product(parsed or (None,), spelled or (None,))]
-        rights = [
-            (type_, name, operation)
-            for type_, name, operations in self._rights()
-            for operation in operations or (AclOperation.ANY,)
-        ]
         return [
             AclFilter(
                 resource_type=type_,
@@ -217,7 +208,7 @@ class AclRequest:
                 permission_type=permission,
             )
             for (type_, name, operation), (principal, host, permission) in product(
-                rights, parties or [(None, None, AclPermissionType.ANY)]
+                self._rights(AclOperation.ANY), parties or [(None, None, AclPermissionType.ANY)]
             )
         ]
 
@@ -227,20 +218,20 @@ class AclRequest:
 
     # --- resources and operations
 
-    def _rights(self) -> list[tuple[ResourceType, str | None, tuple[AclOperation, ...]]]:
-        """Returns the operations on each resource; () for all, None for any name."""
+    def _rights(self, default: AclOperation) -> list[tuple[ResourceType, str | None, AclOperation]]:
+        """Returns the operations on each resource, `default` if none is named; None stands for any name."""
         names = self.resources()
         if not (self.producer or self.consumer):
             words = (word for text in self.operations for word in text.split(","))
-            operations = tuple(dict.fromkeys(map(parse_operation, words)))
-            return [(type_, name, operations) for type_, name in names or [(ResourceType.ANY, None)]]
-        found: list[tuple[ResourceType, str | None, tuple[AclOperation, ...]]] = []
+            operations = dict.fromkeys(map(parse_operation, words)) or (default,)
+            return [(type_, name, one) for type_, name in names or [(ResourceType.ANY, None)] for one in operations]
+        found: list[tuple[ResourceType, str | None, AclOperation]] = []
         for is_asked, operations_of in ((self.producer, _PRODUCER), (self.consumer, _CONSUMER)):
             if is_asked:
                 wanted = names or [(type_, None) for type_ in operations_of]
-                found += [(type_, name, operations_of[type_]) for type_, name in wanted if type_ in operations_of]
+                found += [(type_, name, one) for type_, name in wanted for one in operations_of.get(type_, ())]
         if self.idempotent:
-            found.append((*_CLUSTER, (AclOperation.IDEMPOTENT_WRITE,)))
+            found.append((*_CLUSTER, AclOperation.IDEMPOTENT_WRITE))
         return found
 
     def resources(self) -> list[tuple[ResourceType, str | None]]:
