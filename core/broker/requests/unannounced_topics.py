@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
-from core.cluster.controller.controller_context import ControlledTopic
 from core.cluster.controller.controller_writes import NOT_WRITTEN
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.zookeeper.controller_store import ControllerStore
@@ -64,16 +64,16 @@ class UnannouncedTopics:
                     return
                 looks += 1
                 if looks == _WARN_AFTER_LOOKS and untold is not None:
-                    self._warn(untold)
-                await self._wait_for_news()
+                    _log.warning(
+                        "ZooKeeper has the topic %s, of which the controller, broker %d, has not told this broker: "
+                        "until it does, clients that ask for topics that are unknown here are disconnected",
+                        untold,
+                        self._controller.controller_id,
+                    )
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), _LOOK_AGAIN_SECONDS)
         except ZooKeeperError as error:  # this broker is about to stop
             _log.debug("which topics there are is not known: %s", error)
-
-    async def _wait_for_news(self) -> None:
-        try:
-            await asyncio.wait_for(self._news.wait(), _LOOK_AGAIN_SECONDS)
-        except TimeoutError:
-            return
 
     async def _find_untold(self) -> str | None:
         listed = set(await self._read(self._store.topic_names))
@@ -83,23 +83,8 @@ class UnannouncedTopics:
             others = {one.topic_id: one.name for one in self._controller.image.topics.values() if one.name not in some}
             found = (await self._read(partial(self._store.read_topics, some, others))).topics
             for topic, controlled in found.items():
-                if self._count_led(controlled) > self._count_known(topic):
+                announced = sum(state.partition_epoch != NOT_WRITTEN for state in controlled.partitions.values())
+                known = self._controller.image.topics.get(topic)
+                if announced > (0 if known is None else len(known.partitions)):
                     return topic
         return None
-
-    @staticmethod
-    def _count_led(topic: ControlledTopic) -> int:
-        """Counts the partitions that a controller announces: those that had a leader once."""
-        return sum(state.partition_epoch != NOT_WRITTEN for state in topic.partitions.values())
-
-    def _count_known(self, topic: str) -> int:
-        known = self._controller.image.topics.get(topic)
-        return 0 if known is None else len(known.partitions)
-
-    def _warn(self, topic: str) -> None:
-        _log.warning(
-            "ZooKeeper has the topic %s, of which the controller, broker %d, has not told this broker: until it does, "
-            "clients that ask for topics that are unknown here are disconnected",
-            topic,
-            self._controller.controller_id,
-        )

@@ -138,11 +138,13 @@ class SingleNodeController:
                 )
             ]
         )
-        self._elect(led_by_others(self.image, self._node_id))
+        self.start_new_leader_epochs(led_by_others(self.image, self._node_id))
 
     def start_new_leader_epochs(self, partitions: Iterable[TopicPartition]) -> None:
-        """Starts new leader epochs for truncated logs: an (epoch, offset) must never name two records."""
-        self._elect(partitions)
+        """Makes this node the leader, in a new epoch; also for truncated logs: an (epoch, offset) must never name two
+        records.
+        """
+        self._submit(election_records(self.image, partitions, self._node_id))
 
     def raise_leader_epoch(self, partition: TopicPartition, above: int) -> None:
         """Raises the leader epoch for a log with later epochs than the metadata: one that was copied from elsewhere, or
@@ -155,9 +157,6 @@ class SingleNodeController:
         led_here.leader_epoch = min(above + 1, _LARGEST_EPOCH)
         led_here.partition_epoch += 1
         self._submit([led_here])
-
-    def _elect(self, partitions: Iterable[TopicPartition]) -> None:
-        self._submit(election_records(self.image, partitions, self._node_id))
 
     def fence_broker(self) -> None:
         """Writes the last record of a clean stop: another broker, Kafka's too, may use the directory at once."""
