@@ -7,7 +7,7 @@ org.apache.kafka.coordinator.group.assignor.{RangeAssignor,UniformAssignor}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 Partitions = dict[bytes, frozenset[int]]
@@ -59,7 +59,7 @@ def assign_uniform(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int
             least = min(readers[topic_id], key=lambda member_id: len(held[member_id]))
             held[least].add((topic_id, number))
     _even_out(held, readers)
-    return {member_id: _by_topic(partitions) for member_id, partitions in held.items()}
+    return {member_id: by_topic_id(partitions) for member_id, partitions in held.items()}
 
 
 def _even_out(held: dict[str, set[tuple[bytes, int]]], readers: Mapping[bytes, list[str]]) -> None:
@@ -77,7 +77,7 @@ def _even_out(held: dict[str, set[tuple[bytes, int]]], readers: Mapping[bytes, l
                 moved = True
 
 
-def _by_topic(partitions: set[tuple[bytes, int]]) -> Partitions:
+def by_topic_id(partitions: Iterable[tuple[bytes, int]]) -> Partitions:
     topics: dict[bytes, set[int]] = {}
     for topic_id, number in partitions:
         topics.setdefault(topic_id, set()).add(number)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
-from core.coordinator.assignors import Partitions
+from core.coordinator.assignors import Partitions, by_topic_id
 from core.coordinator.classic_group import Member, join_error
 from core.coordinator.consumer_group import ConsumerGroup
 from core.coordinator.consumer_member import (
@@ -180,7 +180,7 @@ def consumer_members(
             tuple(sorted(set(decoded.topics))),
             classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
         )
-        assigned = _by_topic(
+        assigned = by_topic_id(
             (topic_id, number)
             for topic_id, numbers in _assigned(member.assignment, environment).items()
             for number in numbers
@@ -220,7 +220,7 @@ def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnviro
                     rebalance_timeout_ms=subscription.rebalance_timeout_ms,
                     session_timeout_ms=subscription.classic.session_timeout_ms,
                     protocols=list(subscription.classic.protocols),
-                    assignment=assignment_bytes(member, _by_topic(member.held), environment),
+                    assignment=assignment_bytes(member, by_topic_id(member.held), environment),
                 )
             )
     return found
@@ -247,13 +247,6 @@ def partitions_by_id(named: Iterable[TopicPartition | AssignedPartitions], envir
         for partitions in named
         if partitions.topic in topics and partitions.partitions
     }
-
-
-def _by_topic(partitions: Iterable[tuple[bytes, int]]) -> Partitions:
-    numbers: dict[bytes, set[int]] = {}
-    for topic_id, number in partitions:
-        numbers.setdefault(topic_id, set()).add(number)
-    return {topic_id: frozenset(of_topic) for topic_id, of_topic in numbers.items()}
 
 
 def _assigned(data: bytes, environment: GroupEnvironment) -> Partitions:

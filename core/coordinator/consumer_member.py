@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Set
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from core.coordinator.assignors import ASSIGNORS, Partitions
+from core.coordinator.assignors import ASSIGNORS, Partitions, by_topic_id
 
 JOIN_EPOCH = 0
 
@@ -110,17 +110,15 @@ def reconcile(
         )
     wanted = {(t, n) for t, numbers in target.items() for n in numbers}
     free = wanted - held_by_others
-    assigned: dict[bytes, set[int]] = {}
     since = {}
     for topic_id, number in sorted(free):
-        assigned.setdefault(topic_id, set()).add(number)
         is_new = number not in kept.get(topic_id, ())
         since[topic_id, number] = target_epoch if is_new else member.since[topic_id, number]
     return member._replace(
         epoch=target_epoch,
         previous_epoch=member.epoch,
         state=MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS,
-        assigned={topic_id: frozenset(numbers) for topic_id, numbers in assigned.items()},
+        assigned=by_topic_id(free),
         revoking={},
         since=since,
     )

@@ -7,7 +7,7 @@ org.apache.kafka.coordinator.transaction.TransactionStateTopic.
 from __future__ import annotations
 
 from core.common.errors import CorruptRecordError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.coordinator.group_record_values import read_record, record_key, record_types, record_value
 from core.coordinator.transaction_state import TransactionMetadata, TransactionState
 from core.protocol.schema.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -23,10 +23,8 @@ def transaction_value(metadata: TransactionMetadata, transaction_version: int) -
     """Encodes the metadata in the record version for the cluster's transaction.version: 0 up to Kafka 3.9."""
     partitions = None
     if metadata.state is not TransactionState.EMPTY:
-        numbers: dict[str, list[int]] = {}
-        for topic, number in sorted(metadata.partitions):
-            numbers.setdefault(topic, []).append(number)
-        partitions = [PartitionsSchema(topic, found) for topic, found in numbers.items()]
+        numbers = by_topic((one, one.partition) for one in sorted(metadata.partitions))
+        partitions = [PartitionsSchema(*topic) for topic in numbers.items()]
     version = min(transaction_version, 1)
     value = TransactionLogValue(
         producer_id=metadata.producer_id,

@@ -8,7 +8,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.regular_expression import matching
-from core.common.topic_partition import ensure_valid_topic_name
+from core.common.topic_partition import by_topic, ensure_valid_topic_name
 from core.coordinator.transaction_coordinator import TransactionFilter
 from core.coordinator.transaction_state import TransactionState as State
 from core.protocol.schema.describe_producers import (
@@ -88,9 +88,7 @@ def _describe_transaction(services: Services, transactional_id: str, context: Re
         known = services.transactions.describe(transactional_id)
     except KafkaError as error:
         return DescribedTransaction(error.code, transactional_id)
-    numbers: dict[str, list[int]] = {}
-    for topic, number in sorted(known.partitions):
-        numbers.setdefault(topic, []).append(number)
+    numbers = by_topic((one, one.partition) for one in sorted(known.partitions))
     return DescribedTransaction(
         error_code=0,
         transactional_id=transactional_id,
