@@ -16,10 +16,18 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from core.common.errors import PlogError
 from core.common.filesystem import Buffer, File, FileSystem, open_regular, scan_growing
 from core.common.path_alias import PathAlias
+
+
+def _passed_on(name: str) -> Any:  # a method, of the type that it has in FileSystem
+    def call(self: StoppableFileSystem, *of: Any, **how: Any) -> Any:
+        return getattr(self.working, name)(*of, **how)
+
+    return call
 
 
 class StoppableFileSystem(FileSystem):
@@ -34,46 +42,26 @@ class StoppableFileSystem(FileSystem):
         self._is_stopped = True
 
     @property
-    def _working(self) -> FileSystem:
+    def working(self) -> FileSystem:
+        """The other file system. Raises OSError (ECANCELED) once this one is stopped."""
         if self._is_stopped:
             raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
         return self._inner
 
-    def open_append(self, path: Path, *, creates: bool = True) -> File:
-        return self._working.open_append(path, creates=creates)
-
-    def make_file(self, path: Path) -> None:
-        self._working.make_file(path)
-
-    def open_read(self, path: Path) -> File:
-        return self._working.open_read(path)
-
     def name_for_user(self, error: PlogError) -> None:
         self._inner.name_for_user(error)
 
-    def write_atomic(self, path: Path, content: bytes, *, sync: bool = True) -> None:
-        self._working.write_atomic(path, content, sync=sync)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._working.rename(old, new)
-
-    def link(self, path: Path, name: Path) -> None:
-        self._working.link(path, name)
-
-    def unlink(self, path: Path) -> None:
-        self._working.unlink(path)
-
-    def make_directory(self, path: Path) -> None:
-        self._working.make_directory(path)
-
-    def remove_tree(self, path: Path) -> None:
-        self._working.remove_tree(path)
-
-    def remove_directory(self, path: Path) -> None:
-        self._working.remove_directory(path)
-
-    def sync_directory(self, path: Path) -> None:
-        self._working.sync_directory(path)
+    open_append = _passed_on("open_append")
+    make_file = _passed_on("make_file")
+    open_read = _passed_on("open_read")
+    write_atomic = _passed_on("write_atomic")
+    rename = _passed_on("rename")
+    link = _passed_on("link")
+    unlink = _passed_on("unlink")
+    make_directory = _passed_on("make_directory")
+    remove_tree = _passed_on("remove_tree")
+    remove_directory = _passed_on("remove_directory")
+    sync_directory = _passed_on("sync_directory")
 
 
 _COPY_BYTES = 1024 * 1024
