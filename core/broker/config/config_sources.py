@@ -66,9 +66,9 @@ class DescribedConfig:
     name: str
     value: str | None
     type: ConfigType
-    source: ConfigSource
-    synonyms: tuple[Synonym, ...]
-    is_read_only: bool
+    source: ConfigSource = ConfigSource.DEFAULT_CONFIG
+    synonyms: tuple[Synonym, ...] = ()
+    is_read_only: bool = True
     doc: str | None = None
     is_sensitive: bool = False
 
@@ -91,12 +91,7 @@ def describe_topic_configs(
     """Describes every key of a topic with those overrides; `gaps` by partition, `doubts` from `doubts_of`."""
     told = {DAMAGED_OFFSETS: damaged_offsets_text(gaps)} if gaps else {}
     told |= {key: offset_ranges_text(ranges) for key, ranges in doubts.items()}
-    described = [
-        DescribedConfig(
-            key, text, ConfigType.LIST, ConfigSource.DEFAULT_CONFIG, (), is_read_only=True, doc=_DOCS_OF_DAMAGE[key]
-        )
-        for key, text in told.items()
-    ]
+    described = [DescribedConfig(key, text, ConfigType.LIST, doc=_DOCS_OF_DAMAGE[key]) for key, text in told.items()]
     for default in _describe_topic_defaults(config):
         if default.name in overrides:
             described.append(_overridden(default, overrides[default.name]))
@@ -147,9 +142,7 @@ def describe_broker_configs(
     """
     given = {name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG}
     described = [
-        DescribedConfig(
-            name, None, ConfigType.UNKNOWN, source, (Synonym(name, None, source),), is_read_only=True, is_sensitive=True
-        )
+        DescribedConfig(name, None, ConfigType.UNKNOWN, source, (Synonym(name, None, source),), is_sensitive=True)
         for name, source in given.items()
         if find_broker_key(name) is None
     ]
@@ -159,9 +152,6 @@ def describe_broker_configs(
                 ZOOKEEPER_SILENCE,
                 str(zookeeper_silence_ms),
                 ConfigType.LONG,
-                ConfigSource.DEFAULT_CONFIG,
-                (),
-                is_read_only=True,
                 doc="How long the broker has been without a connection to ZooKeeper, ms; 0 while it has one.",
             )
         )
