@@ -92,7 +92,8 @@ def load_server_context(server: ServerTls) -> ServerContext:
         )
     with _about("ssl.keystore.location" if tls.key_store.location else "ssl.keystore.certificate.chain"):
         pem = _load_key(context, tls.key_store)
-        return ServerContext(context, tuple(map(_fields, _certificates_in(pem))))
+        own = (_der(block) for kind, block in _pem_blocks(pem) if kind == "CERTIFICATE")
+        return ServerContext(context, tuple(map(_fields, own)))
 
 
 @contextlib.contextmanager
@@ -104,10 +105,6 @@ def _about(setting: str) -> Iterator[None]:
         if error.message.startswith(setting):
             raise
         raise UsageError(f"{setting}: {error.message}", hint=error.hint) from None
-
-
-def _certificates_in(pem: str) -> list[bytes]:
-    return [_der(block) for kind, block in _pem_blocks(pem) if kind == "CERTIFICATE"]
 
 
 def _der(block: str, where: str | Path = "the store") -> bytes:

@@ -107,10 +107,6 @@ def _many(what: str, count: int, most: int) -> None:
     raise ValueError(f"{count} {what} where at most {most} are allowed")
 
 
-def _null(name: str) -> None:
-    raise ValueError(f"{name} may not be null")
-
-
 def _refuse(name: str, version: int) -> None:
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is set, but version {version} has no such field")
 
@@ -136,7 +132,6 @@ class _Source:
             "UV": _UVARINTS,
             "short": _short,
             "many": _many,
-            "null": _null,
             "refuse": _refuse,
             "malformed": _malformed,
             "FAULTS": (struct.error, IndexError, ValueError),
@@ -229,7 +224,11 @@ class _Source:
         if field.kind == "struct":
             return self._decode_struct(field, target, pad)
         lines = self._decode_length(field, pad)
-        null = f"{target} = None" if self.version in field.nullable else f"null({field.name!r})"
+        null = (
+            f"{target} = None"
+            if self.version in field.nullable
+            else f"raise ValueError('{field.name} may not be null')"
+        )
         lines += [f"{pad}if n < 0: {null}", f"{pad}else:"]
         inner = pad + "    "
         if field.kind == "array":
@@ -412,7 +411,11 @@ class _Source:
                 f"{pad}    a(b'\\x01')",
                 *self._encode_fields(field.element, x, pad + "    "),
             ]
-        null = f"a({self._null_length(field)!r})" if self.version in field.nullable else f"null({field.name!r})"
+        null = (
+            f"a({self._null_length(field)!r})"
+            if self.version in field.nullable
+            else f"raise ValueError('{field.name} may not be null')"
+        )
         lines = [f"{pad}{x} = {value}", f"{pad}if {x} is None: {null}", f"{pad}else:"]
         inner = pad + "    "
         if field.kind == "string":

@@ -73,7 +73,7 @@ class PrincipalMapping:
         """Raises UsageError for rules that Kafka refuses, that would fail there when a client comes, or that plog does
         not translate.
         """
-        self._rules = [rule for part in _split(text) if (rule := _parse(part)) is not None]
+        self._rules = [rule for part in _SPLITTER.finditer(text.strip()) if (rule := _parse(part[1])) is not None]
 
     def find_name(self, distinguished_name: str) -> str | None:
         """Returns the name of the principal; None if no rule matches: Kafka refuses such a client."""
@@ -85,10 +85,6 @@ class PrincipalMapping:
             if name is not None:
                 return name
         return None
-
-
-def _split(text: str) -> list[str]:
-    return [match[1] for match in _SPLITTER.finditer(text.strip())]
 
 
 def _parse(text: str) -> _Rule | None:

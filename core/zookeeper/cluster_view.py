@@ -18,8 +18,8 @@ from functools import partial
 from typing import TypeVar
 
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError, MalformedMessageError
-from core.common.topic_partition import ensure_valid_topic_name
+from core.common.errors import AccessError, MalformedMessageError
+from core.common.topic_partition import is_valid_topic_name
 from core.protocol.schema.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -165,7 +165,7 @@ class ClusterView:
 
     async def metadata(self, topics: Sequence[str]) -> MetadataResponse:
         """Returns what a broker would answer about these topics."""
-        legal = [topic for topic in topics if _is_legal(topic)]
+        legal = [topic for topic in topics if is_valid_topic_name(topic)]
         await self.partitions(legal)
         await asyncio.gather(*(self._follow_states(topic) for topic in legal))
         return MetadataResponse(
@@ -173,7 +173,12 @@ class ClusterView:
                 MetadataResponseBroker(number, one.host, one.port, self._brokers[number].rack)
                 for number, one in self._endpoints().items()
             ],
-            topics=[self._topic(topic) if topic in legal else _refused(topic) for topic in topics],
+            topics=[
+                self._topic(topic)
+                if topic in legal
+                else MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, topic, _NO_TOPIC_ID)
+                for topic in topics
+            ],
         )
 
     async def _follow_states(self, topic: str) -> None:
@@ -217,18 +222,6 @@ class ClusterView:
             )
         topic_id = followed.node.topic_id or _NO_TOPIC_ID
         return MetadataResponseTopic(ErrorCode.NONE, topic, topic_id, topic in INTERNAL_TOPICS, partitions)
-
-
-def _is_legal(topic: str) -> bool:
-    try:
-        ensure_valid_topic_name(topic)
-    except KafkaError:
-        return False
-    return True
-
-
-def _refused(topic: str) -> MetadataResponseTopic:
-    return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, topic, _NO_TOPIC_ID)
 
 
 def _sound(decode: Callable[[], _Value]) -> _Value | None:

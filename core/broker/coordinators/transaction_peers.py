@@ -66,18 +66,12 @@ class MarkerSender:
         understand that.
         """
         version = _VERSION_WITH_TRANSACTION_VERSION if raises_epochs else _VERSION
-        self._tasks.begin(self._send_all(prepared, marker, by_leader, then, version))
 
-    async def _send_all(
-        self,
-        prepared: TransactionMetadata,
-        marker: EndTransactionMarker,
-        by_leader: Mapping[int, Iterable[TopicPartition]],
-        then: Callable[[set[TopicPartition]], None],
-        version: int,
-    ) -> None:
-        sent = [self._send(leader, prepared, marker, set(names), version) for leader, names in by_leader.items()]
-        then(set().union(*await asyncio.gather(*sent)))
+        async def send_all() -> None:
+            sent = [self._send(leader, prepared, marker, set(names), version) for leader, names in by_leader.items()]
+            then(set().union(*await asyncio.gather(*sent)))
+
+        self._tasks.begin(send_all())
 
     async def _send(
         self,

@@ -215,7 +215,9 @@ class ReplicaManager:
             for partition in filter(self._is_missing, held):
                 self._set_offline(partition, error)
         for partition in held:
-            registration = self._registration(partition)  # may have changed by now
+            registration = self._image.topics[partition.topic].partitions[
+                partition.partition
+            ]  # may have changed by now
             if self._is_missing(partition) and self._node_id in registration.replicas:
                 self._add(partition, registration, config)
                 yield Yield.GIVE_WAY
@@ -319,9 +321,6 @@ class ReplicaManager:
     def is_being_read(self, partition: TopicPartition) -> bool:
         """Returns whether its log is not open yet."""
         return partition in self._log_manager.unloaded
-
-    def _registration(self, partition: TopicPartition) -> PartitionRecord:
-        return self._image.topics[partition.topic].partitions[partition.partition]
 
     def find_name(self, topic_id: bytes) -> str | None:
         """Returns the name of the topic with that id, among the topics that this broker has replicas of."""

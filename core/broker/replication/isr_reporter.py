@@ -98,7 +98,10 @@ class IsrReporter:
             (topic.topic_id, result.partition_index): result for topic in answer.topics for result in topic.partitions
         }
         asked, self._asked = self._asked, {}
-        answered = [self._take_result(one, proposal, results.get(_key(one))) for one, proposal in asked.items()]
+        answered = [
+            self._take_result(one, proposal, results.get((one.topic_id, one.log.partition.partition)))
+            for one, proposal in asked.items()
+        ]
         return all(answered)
 
     def _take_result(self, partition: Partition, proposal: IsrProposal, result: AlteredPartitionResult | None) -> bool:
@@ -128,10 +131,6 @@ class IsrReporter:
 
 def _listed(node_ids: Iterable[int]) -> str:
     return ",".join(map(str, node_ids))
-
-
-def _key(partition: Partition) -> tuple[bytes, int]:
-    return partition.topic_id, partition.log.partition.partition
 
 
 def _proposed(partition: Partition, proposal: IsrProposal) -> AlteredPartition:

@@ -224,7 +224,8 @@ def describe_topic_partitions(
     names = asked or sorted(image.topics.keys() | going.keys())
     first = request.cursor or Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
-        return _refused_page(asked)
+        refused = [DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in asked]
+        return DescribeTopicPartitionsResponse(topics=refused)
     known = MetadataBrokers(services, context)
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -277,11 +278,6 @@ def _missing(
         partitions=partitions,
         topic_authorized_operations=operations,
     )
-
-
-def _refused_page(names: list[str]) -> DescribeTopicPartitionsResponse:
-    topics = [DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in names]
-    return DescribeTopicPartitionsResponse(topics=topics)
 
 
 def _describe_page(
