@@ -29,34 +29,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.control_request import UpdateMetadataBroker, UpdateMetadataEndpoint
-from core.zookeeper.znodes import (
-    BROKER_IDS,
-    CONTROLLER_EPOCH,
-    DELETE_TOPICS,
-    FEATURE,
-    LOG_DIR_EVENTS,
-    PRODUCER_ID_BLOCK,
-    TOPICS,
-    BrokerNode,
-    ConfigEntity,
-    FeatureNode,
-    PartitionStateNode,
-    ProducerIdBlock,
-    TopicNode,
-    broker_path,
-    decode_broker,
-    decode_feature,
-    decode_log_dir_event,
-    decode_partition_state,
-    decode_producer_id_block,
-    decode_topic,
-    delete_topic_path,
-    encode_config,
-    malformed,
-    parse_node_id,
-    partition_state_path,
-    topic_path,
-)
+from core.zookeeper import znodes
 from core.zookeeper.zookeeper_session import ZooKeeperSession, read_or_create
 from core.zookeeper.zookeeper_transaction import (
     Answer,
@@ -110,27 +83,27 @@ class ControllerStore:
         """`epoch` is the controller epoch; `epoch_version` the version of /controller_epoch while it is in office."""
         self._session = session
         self._epoch = epoch
-        self._fence = Check(CONTROLLER_EPOCH, epoch_version)
+        self._fence = Check(znodes.CONTROLLER_EPOCH, epoch_version)
         self._complaints: set[str] = set()
 
     # --- reading
 
     async def read_brokers(self) -> dict[int, LiveBroker]:
         """Reads all registered brokers. Skips, and logs, one that can't be read."""
-        names = await self._session.children(BROKER_IDS) or []
+        names = await self._session.children(znodes.BROKER_IDS) or []
         ids = []
         for name in names:
             try:
-                ids.append(parse_node_id(name, BROKER_IDS))
+                ids.append(znodes.parse_node_id(name, znodes.BROKER_IDS))
             except MalformedMessageError as error:
                 self._complain("a broker whose registration can't be read is ignored: %s", error)
-        nodes = await self._session.read_many([broker_path(broker_id) for broker_id in ids])
+        nodes = await self._session.read_many([znodes.broker_path(broker_id) for broker_id in ids])
         found: dict[int, LiveBroker] = {}
         for broker_id, node in zip(ids, nodes, strict=True):
             if node is None:
                 continue
             try:
-                broker = decode_broker(node.data, broker_path(broker_id))
+                broker = znodes.decode_broker(node.data, znodes.broker_path(broker_id))
                 epoch = node.stat.czxid
                 first = epoch if broker.first_epoch is None else min(broker.first_epoch, epoch)
                 found[broker_id] = LiveBroker(
@@ -154,11 +127,11 @@ class ControllerStore:
             _log.error("%s", complaint)
 
     async def topic_names(self) -> list[str]:
-        return await self._session.children(TOPICS) or []
+        return await self._session.children(znodes.TOPICS) or []
 
     async def deleted_topics(self) -> list[str]:
         """Reads the names of the topics to delete."""
-        return await self._session.children(DELETE_TOPICS) or []
+        return await self._session.children(znodes.DELETE_TOPICS) or []
 
     async def read_topics(self, names: Sequence[str], known: Mapping[bytes, str] = {}) -> FoundTopics:
         """Reads topics and the states of their partitions; `known` are names of other topics, by their ids. Skips a
@@ -169,11 +142,11 @@ class ControllerStore:
         unreadable: set[str] = set()
         found: dict[str, ControlledTopic] = {}
         made: dict[str, int] = {}
-        assigned: dict[TopicPartition, tuple[TopicNode, int]] = {}
-        async for name, node in self._read_each({name: topic_path(name) for name in names}):
+        assigned: dict[TopicPartition, tuple[znodes.TopicNode, int]] = {}
+        async for name, node in self._read_each({name: znodes.topic_path(name) for name in names}):
             try:
-                topic = decode_topic(node.data, topic_path(name))
-                _ensure_assigned(topic, topic_path(name))
+                topic = znodes.decode_topic(node.data, znodes.topic_path(name))
+                _ensure_assigned(topic, znodes.topic_path(name))
             except MalformedMessageError as error:
                 self._complain("topic %s is passed over: %s", name, error)
                 unreadable.add(name)
@@ -197,9 +170,9 @@ class ControllerStore:
                 self._complain("topic %s is passed over: it has the id of topic %s", name, owner)
                 unreadable.add(name)
                 del found[name]
-        async for partition, node in self._read_each({one: partition_state_path(*one) for one in assigned}):
+        async for partition, node in self._read_each({one: znodes.partition_state_path(*one) for one in assigned}):
             try:
-                state = decode_partition_state(node.data, partition_state_path(*partition))
+                state = znodes.decode_partition_state(node.data, znodes.partition_state_path(*partition))
             except MalformedMessageError as error:
                 self._complain("topic %s is passed over: %s", partition.topic, error)
                 unreadable.add(partition.topic)
@@ -224,11 +197,13 @@ class ControllerStore:
 
     async def take_disk_events(self) -> list[int]:
         """Reads which brokers have reported a failed disk, and deletes their reports."""
-        names = await self._session.children(LOG_DIR_EVENTS) or []
+        names = await self._session.children(znodes.LOG_DIR_EVENTS) or []
         found: dict[int, None] = {}
-        for path, node in await self._read_all({path: path for path in (f"{LOG_DIR_EVENTS}/{name}" for name in names)}):
+        for path, node in await self._read_all(
+            {path: path for path in (f"{znodes.LOG_DIR_EVENTS}/{name}" for name in names)}
+        ):
             try:
-                found[decode_log_dir_event(node.data, path)] = None
+                found[znodes.decode_log_dir_event(node.data, path)] = None
             except MalformedMessageError as error:
                 _log.error("a notice of a failed disk is passed over: %s", error)
             await self._commit([[Delete(one)] for one in await self._find_tree(path)])
@@ -236,18 +211,18 @@ class ControllerStore:
 
     async def read_producer_ids(self) -> tuple[int, int]:
         """Reads where the next block of producer ids begins, and the version of its node."""
-        node = await read_or_create(self._session, PRODUCER_ID_BLOCK)
-        block = decode_producer_id_block(node.data)
+        node = await read_or_create(self._session, znodes.PRODUCER_ID_BLOCK)
+        block = znodes.decode_producer_id_block(node.data)
         return (0 if block is None else block.last_producer_id + 1), node.stat.version
 
     async def read_features(self) -> tuple[Mapping[str, int] | None, int]:
         """Reads the finalized features, by level, and the version of their node; None if there is no node, or features
         are disabled.
         """
-        node = await self._session.read(FEATURE)
+        node = await self._session.read(znodes.FEATURE)
         if node is None:
             return None, NOT_WRITTEN
-        feature = decode_feature(node.data)
+        feature = znodes.decode_feature(node.data)
         return (feature.features if feature.is_enabled else None), node.stat.version
 
     # --- writing
@@ -275,7 +250,7 @@ class ControllerStore:
 
     async def _find_remains(self, topic: str) -> list[str]:
         """Finds the remaining nodes of a topic, the request to delete it last: the next controller may need it."""
-        paths = (topic_path(topic), ConfigEntity("topics", topic).path, delete_topic_path(topic))
+        paths = (znodes.topic_path(topic), znodes.ConfigEntity("topics", topic).path, znodes.delete_topic_path(topic))
         return [one for path in paths for one in await self._find_tree(path)]
 
     async def _find_tree(self, path: str) -> list[str]:
@@ -304,33 +279,39 @@ class ControllerStore:
         """Returns the operations of a write; the last operation's answer has its version. Updates `missing`."""
         match write:
             case StateWrite(partition, state):
-                path, data = partition_state_path(*partition), self._encode(state)
+                path, data = znodes.partition_state_path(*partition), self._encode(state)
                 if state.partition_epoch != NOT_WRITTEN:
                     return [SetData(path, data, state.partition_epoch)]
                 return [*_created(_above(write), missing), Create(path, data)]
             case AssignmentWrite(topic, topic_id, partitions, version, configs):
-                path = topic_path(topic)
+                path = znodes.topic_path(topic)
                 data = _assignment(topic_id, partitions).encode()
                 if version != NOT_WRITTEN:
                     return [SetData(path, data, version)]
-                config = ConfigEntity("topics", topic).path
-                settings = encode_config(configs)
+                config = znodes.ConfigEntity("topics", topic).path
+                settings = znodes.encode_config(configs)
                 return [
                     Create(config, settings) if config in missing else SetData(config, settings),
                     Create(path, data),
                 ]
             case DeletionWrite(topic):
-                return _created([delete_topic_path(topic)], missing)
+                return _created([znodes.delete_topic_path(topic)], missing)
             case ProducerIdWrite(broker_id, ids, version):
-                return [SetData(PRODUCER_ID_BLOCK, ProducerIdBlock(broker_id, ids[0], ids[-1]).encode(), version)]
+                return [
+                    SetData(
+                        znodes.PRODUCER_ID_BLOCK, znodes.ProducerIdBlock(broker_id, ids[0], ids[-1]).encode(), version
+                    )
+                ]
             case FeatureWrite(finalized, version):
-                data = FeatureNode(finalized).encode()
-                return [Create(FEATURE, data) if version == NOT_WRITTEN else SetData(FEATURE, data, version)]
+                data = znodes.FeatureNode(finalized).encode()
+                return [
+                    Create(znodes.FEATURE, data) if version == NOT_WRITTEN else SetData(znodes.FEATURE, data, version)
+                ]
             case TopicRemoval():
                 raise AssertionError("what is left of a topic is removed node by node")
 
     def _encode(self, state: PartitionState) -> bytes:
-        return PartitionStateNode(
+        return znodes.PartitionStateNode(
             leader=state.leader,
             leader_epoch=state.leader_epoch,
             isr=state.isr,
@@ -393,7 +374,7 @@ def _looks_done(operation: Operation, node: Node | None) -> bool:
 # --- nodes
 
 
-def _registration(broker_id: int, broker: BrokerNode) -> UpdateMetadataBroker:
+def _registration(broker_id: int, broker: znodes.BrokerNode) -> UpdateMetadataBroker:
     endpoints = [
         UpdateMetadataEndpoint(one.port, one.host, one.listener, SECURITY_PROTOCOLS.get(one.security_protocol, 0))
         for one in broker.endpoints
@@ -401,13 +382,13 @@ def _registration(broker_id: int, broker: BrokerNode) -> UpdateMetadataBroker:
     return UpdateMetadataBroker(id=broker_id, endpoints=endpoints, rack=broker.rack)
 
 
-def _with_moves(state: PartitionState, topic: TopicNode, number: int) -> PartitionState:
+def _with_moves(state: PartitionState, topic: znodes.TopicNode, number: int) -> PartitionState:
     return replace(
         state, adding_replicas=topic.adding.get(number, ()), removing_replicas=topic.removing.get(number, ())
     )
 
 
-def _state_of(state: PartitionStateNode, node: Node, topic: TopicNode, number: int) -> PartitionState:
+def _state_of(state: znodes.PartitionStateNode, node: Node, topic: znodes.TopicNode, number: int) -> PartitionState:
     return PartitionState(
         leader=state.leader,
         leader_epoch=state.leader_epoch,
@@ -421,8 +402,8 @@ def _state_of(state: PartitionStateNode, node: Node, topic: TopicNode, number: i
     )
 
 
-def _assignment(topic_id: bytes, partitions: Mapping[int, PartitionState]) -> TopicNode:
-    return TopicNode(
+def _assignment(topic_id: bytes, partitions: Mapping[int, PartitionState]) -> znodes.TopicNode:
+    return znodes.TopicNode(
         partitions={number: state.replicas for number, state in partitions.items()},
         topic_id=topic_id,
         adding={number: state.adding_replicas for number, state in partitions.items() if state.adding_replicas},
@@ -431,7 +412,7 @@ def _assignment(topic_id: bytes, partitions: Mapping[int, PartitionState]) -> To
 
 
 def _above(write: StateWrite) -> list[str]:
-    partitions = f"{topic_path(write.partition.topic)}/partitions"
+    partitions = f"{znodes.topic_path(write.partition.topic)}/partitions"
     return [partitions, f"{partitions}/{write.partition.partition}"]
 
 
@@ -441,9 +422,9 @@ def _perhaps_there(write: Write) -> Iterable[str]:
         case StateWrite(_, state) if state.partition_epoch == NOT_WRITTEN:
             return _above(write)
         case AssignmentWrite(topic, version=version) if version == NOT_WRITTEN:
-            return [ConfigEntity("topics", topic).path]
+            return [znodes.ConfigEntity("topics", topic).path]
         case DeletionWrite(topic):
-            return [delete_topic_path(topic)]
+            return [znodes.delete_topic_path(topic)]
         case _:
             return ()
 
@@ -472,13 +453,13 @@ def _ensure_small(writes: Sequence[Write], parts: Sequence[Sequence[Sequence[Ope
             )
 
 
-def _ensure_assigned(topic: TopicNode, path: str) -> None:
+def _ensure_assigned(topic: znodes.TopicNode, path: str) -> None:
     """Raises MalformedMessageError unless the topic has partitions, each with replicas on different brokers."""
     if not topic.partitions:
-        raise malformed(path, "no partition is assigned")
+        raise znodes.malformed(path, "no partition is assigned")
     for number, replicas in topic.partitions.items():
         if not replicas or len(set(replicas)) < len(replicas):
-            raise malformed(path, f"partition {number} has the replicas {list(replicas)}")
+            raise znodes.malformed(path, f"partition {number} has the replicas {list(replicas)}")
 
 
 def _pieces(writes: Sequence[Sequence[Operation]]) -> Iterator[list[Sequence[Operation]]]:

@@ -41,28 +41,11 @@ from core.files.file_names import ensure_no_cluster
 from core.files.meta_properties import read_meta_properties
 from core.security.client_security import Tls
 from core.security.secret import Secret
+from core.zookeeper import znodes
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.controller_store import ControllerStore
 from core.zookeeper.registration import Registration, ensure_cluster_id, until_free
-from core.zookeeper.znodes import (
-    BROKER_IDS,
-    CONFIG_CHANGE_PREFIX,
-    DEFAULT_ENTITY,
-    FEATURE,
-    LOG_DIR_EVENT_PREFIX,
-    BrokerEndpoint,
-    BrokerNode,
-    ConfigEntity,
-    decode_broker,
-    decode_config,
-    decode_feature,
-    decode_topic,
-    encode_config,
-    encode_config_change,
-    encode_log_dir_event,
-    topic_path,
-)
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, parse_zookeeper_connect
 from core.zookeeper.zookeeper_session import SessionFigures, ZooKeeperSession, while_connected
 from core.zookeeper.zookeeper_transaction import Create, Node, Refusal, SetData, ZooKeeperError
@@ -137,7 +120,7 @@ _NOBODY = (
 _HALF_RACKS = "Kafka's controller makes no topics then, and answers UNKNOWN_SERVER_ERROR"
 
 
-def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapping[int, BrokerNode]) -> None:
+def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapping[int, znodes.BrokerNode]) -> None:
     """Raises UsageError if this broker's listener for brokers is not among its `own`, or not among those of all
     `others`, if one of them has another security protocol there, or if it is a guess which of several they use.
     """
@@ -169,7 +152,7 @@ def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapp
     raise UsageError(f"the cluster's other brokers could not reach this one: {reason}; {known}", hint=hint)
 
 
-def find_doubts(own: BrokerNode, others: Mapping[int, BrokerNode]) -> list[str]:
+def find_doubts(own: znodes.BrokerNode, others: Mapping[int, znodes.BrokerNode]) -> list[str]:
     """Returns one line for each likely mistake of the operator."""
     if not others:
         return [_NOBODY]
@@ -189,7 +172,7 @@ def find_doubts(own: BrokerNode, others: Mapping[int, BrokerNode]) -> list[str]:
     return doubts
 
 
-def _is_loopback(endpoint: BrokerEndpoint) -> bool:
+def _is_loopback(endpoint: znodes.BrokerEndpoint) -> bool:
     return Endpoint(endpoint.host, endpoint.port).is_loopback
 
 
@@ -282,7 +265,7 @@ class ZooKeeperRegistration:
         await self._session.ensure_paths(["/config/changes"])
         await self._changes.start()
         await self.security.start(known.node_id if known is not None else node_id or 0)
-        await self._session.watch_data(FEATURE, self._on_features)
+        await self._session.watch_data(znodes.FEATURE, self._on_features)
 
     def attach(self, controller: ClusterMemberMetadata) -> None:
         """Passes the present settings and features to the controller, and from now on each change."""
@@ -292,14 +275,14 @@ class ZooKeeperRegistration:
             controller.take_configs(resource_type, name, settings)
         self._configs.clear()
 
-    def _on_config(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:
+    def _on_config(self, entity: znodes.ConfigEntity, settings: Mapping[str, str]) -> None:
         resource_type = _RESOURCES.get(entity.kind)
         if resource_type is None:
             self.quotas.take(entity, settings)
         self.security.take(entity, settings)
         if resource_type is None:
             return
-        name = "" if entity.name == DEFAULT_ENTITY else entity.name
+        name = "" if entity.name == znodes.DEFAULT_ENTITY else entity.name
         if self._controller is None:
             self._configs[resource_type, name] = settings
         else:
@@ -310,7 +293,7 @@ class ZooKeeperRegistration:
     def _on_features(self, node: Node | None) -> None:
         """Applies the finalized features. A broker that does not support them leaves the cluster."""
         try:
-            feature = None if node is None else decode_feature(node.data)
+            feature = None if node is None else znodes.decode_feature(node.data)
         except MalformedMessageError as error:
             _log.error("the features of the cluster stay as they were: %s", error)
             return
@@ -351,7 +334,7 @@ class ZooKeeperRegistration:
         return pending
 
     async def _read_configs(self, topics: Sequence[str], then: Pending[None]) -> None:
-        entities = [ConfigEntity("topics", topic) for topic in topics]
+        entities = [znodes.ConfigEntity("topics", topic) for topic in topics]
         try:
             for start in range(0, len(entities), _READ_AT_ONCE):
                 some = entities[start : start + _READ_AT_ONCE]
@@ -366,13 +349,13 @@ class ZooKeeperRegistration:
 
     async def _read_counts(self, topics: Sequence[str]) -> None:
         """Reads the topics' numbers of partitions, before they are served."""
-        paths = [topic_path(topic) for topic in topics]
+        paths = [znodes.topic_path(topic) for topic in topics]
         nodes = await self._until_read(partial(self._session.read_many, paths))
         for topic, path, node in zip(topics, paths, nodes, strict=True):
             if node is None or self._controller is None:
                 continue
             try:
-                self._controller.note_count(topic, len(decode_topic(node.data, path).partitions))
+                self._controller.note_count(topic, len(znodes.decode_topic(node.data, path).partitions))
             except MalformedMessageError as error:
                 _log.error("the number of partitions of %s can't be read: %s", topic, error)
 
@@ -404,15 +387,19 @@ class ZooKeeperRegistration:
         kind = next((kind for kind, number in _RESOURCES.items() if number == resource_type), None)
         if kind is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cluster with ZooKeeper has settings of topics and brokers")
-        return self._write_settings(ConfigEntity(kind, name or DEFAULT_ENTITY), changes)
+        return self._write_settings(znodes.ConfigEntity(kind, name or znodes.DEFAULT_ENTITY), changes)
 
-    def _write_settings(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> Pending[KafkaError | None]:
+    def _write_settings(
+        self, entity: znodes.ConfigEntity, changes: Mapping[str, str | None]
+    ) -> Pending[KafkaError | None]:
         return self._tasks.pending(self._write_configs(entity, changes))
 
-    async def _write_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> KafkaError | None:
+    async def _write_configs(self, entity: znodes.ConfigEntity, changes: Mapping[str, str | None]) -> KafkaError | None:
         try:
             settings = await self._merge(entity, changes)
-            await self._session.commit([Create(CONFIG_CHANGE_PREFIX, encode_config_change(entity), is_sequential=True)])
+            await self._session.commit(
+                [Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), is_sequential=True)]
+            )
         except KafkaError as error:
             return error
         except (ZooKeeperError, MalformedMessageError) as error:
@@ -420,14 +407,14 @@ class ZooKeeperRegistration:
         self._on_config(entity, settings)
         return None
 
-    async def _merge(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> dict[str, str]:
+    async def _merge(self, entity: znodes.ConfigEntity, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Returns the settings as written; tries again after a concurrent write."""
         while True:
             node = await self._session.read(entity.path)
-            known = decode_config(node.data, entity.path) if node is not None and node.data else {}
+            known = znodes.decode_config(node.data, entity.path) if node is not None and node.data else {}
             after = {**known, **changes}
             settings = {key: value for key, value in after.items() if value is not None}
-            data = encode_config(settings)
+            data = znodes.encode_config(settings)
             if len(data) > _MOST_BYTES:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {_MOST_BYTES} bytes of settings")
             change = Create(entity.path, data) if node is None else SetData(entity.path, data, node.stat.version)
@@ -462,9 +449,9 @@ class ZooKeeperRegistration:
         others = await self._find_others(node_id)
         ensure_others_reach(config, endpoints.keys(), others)
         reached = tuple(
-            BrokerEndpoint(name, one.host, one.port, config.protocol_of(name)) for name, one in endpoints.items()
+            znodes.BrokerEndpoint(name, one.host, one.port, config.protocol_of(name)) for name, one in endpoints.items()
         )
-        broker = BrokerNode(
+        broker = znodes.BrokerNode(
             endpoints=reached,
             timestamp_ms=self._clock.now_ms(),
             rack=config.broker_rack,
@@ -485,15 +472,15 @@ class ZooKeeperRegistration:
         )
         await self._registration.register()
 
-    async def _find_others(self, node_id: int) -> dict[int, BrokerNode]:
+    async def _find_others(self, node_id: int) -> dict[int, znodes.BrokerNode]:
         """Returns the other live brokers whose registration can be read."""
-        found: dict[int, BrokerNode] = {}
-        for name in await self._session.children(BROKER_IDS) or ():
-            node = await self._session.read(path := f"{BROKER_IDS}/{name}")
+        found: dict[int, znodes.BrokerNode] = {}
+        for name in await self._session.children(znodes.BROKER_IDS) or ():
+            node = await self._session.read(path := f"{znodes.BROKER_IDS}/{name}")
             if node is None or not name.isdecimal() or int(name) == node_id:
                 continue
             try:
-                found[int(name)] = decode_broker(node.data, path)
+                found[int(name)] = znodes.decode_broker(node.data, path)
             except MalformedMessageError as error:
                 _log.warning("a broker whose registration can't be read is ignored: %s", error)
         return found
@@ -545,7 +532,7 @@ class ZooKeeperRegistration:
             self._tasks.begin(self._report_disk_failures(node_id))
 
     async def _report_disk_failures(self, node_id: int) -> None:
-        event = Create(LOG_DIR_EVENT_PREFIX, encode_log_dir_event(node_id), is_sequential=True)
+        event = Create(znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(node_id), is_sequential=True)
         while self._unreported:
             reported = self._unreported
             try:
