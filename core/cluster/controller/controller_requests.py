@@ -19,21 +19,7 @@ from core.cluster.image.cluster_member_metadata import LEADER_DURING_DELETE
 from core.cluster.image.metadata_image import PartitionState
 from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.message import Api
-from core.protocol.schema.control_request import (
-    LEADER_AND_ISR,
-    STOP_REPLICA,
-    UPDATE_METADATA,
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
-    StopReplicaPartitionState,
-    StopReplicaRequest,
-    StopReplicaTopicState,
-    UpdateMetadataBroker,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from core.protocol.schema import control_request as schema
 
 EPOCH_DURING_DELETE = -2
 """The leader epoch of a StopReplica that applies in every epoch (LeaderAndIsr.EpochDuringDelete)."""
@@ -112,19 +98,20 @@ class ControllerRequests:
         states = ((one, self._role(one, is_new)) for one, is_new in partitions.items() if self._context.is_written(one))
         for some in _by_topic(states):
             topics = [
-                LeaderAndIsrTopicState(name, self._context.topics[name].topic_id, of) for name, of in some.items()
+                schema.LeaderAndIsrTopicState(name, self._context.topics[name].topic_id, of)
+                for name, of in some.items()
             ]
-            request = LeaderAndIsrRequest(
+            request = schema.LeaderAndIsrRequest(
                 controller_id=self._node_id,
                 controller_epoch=self._epoch,
                 broker_epoch=self._context.brokers[broker_id].epoch,
                 topic_states=topics,
             )
-            yield self._to(broker_id, LEADER_AND_ISR, _LEADER_AND_ISR_VERSION, request)
+            yield self._to(broker_id, schema.LEADER_AND_ISR, _LEADER_AND_ISR_VERSION, request)
 
-    def _role(self, partition: TopicPartition, is_new: bool) -> LeaderAndIsrPartitionState:  # noqa: FBT001
+    def _role(self, partition: TopicPartition, is_new: bool) -> schema.LeaderAndIsrPartitionState:  # noqa: FBT001
         state = self._context.state(partition)
-        return LeaderAndIsrPartitionState(
+        return schema.LeaderAndIsrPartitionState(
             partition_index=partition.partition,
             controller_epoch=self._epoch,
             leader=state.leader,
@@ -160,21 +147,23 @@ class ControllerRequests:
                 yield one, made[one]
 
     def _metadata_request(
-        self, broker_id: int, some: dict[str, list[Any]], live: list[UpdateMetadataBroker]
+        self, broker_id: int, some: dict[str, list[Any]], live: list[schema.UpdateMetadataBroker]
     ) -> ControllerRequest:
-        topics = [UpdateMetadataTopicState(name, self._context.topics[name].topic_id, of) for name, of in some.items()]
-        request = UpdateMetadataRequest(
+        topics = [
+            schema.UpdateMetadataTopicState(name, self._context.topics[name].topic_id, of) for name, of in some.items()
+        ]
+        request = schema.UpdateMetadataRequest(
             controller_id=self._node_id,
             controller_epoch=self._epoch,
             broker_epoch=self._context.brokers[broker_id].epoch,
             topic_states=topics,
             live_brokers=live,
         )
-        return self._to(broker_id, UPDATE_METADATA, _UPDATE_METADATA_VERSION, request)
+        return self._to(broker_id, schema.UPDATE_METADATA, _UPDATE_METADATA_VERSION, request)
 
-    def _metadata(self, partition: TopicPartition, state: PartitionState) -> UpdateMetadataPartitionState:
+    def _metadata(self, partition: TopicPartition, state: PartitionState) -> schema.UpdateMetadataPartitionState:
         is_deleted = partition.topic in self._context.deleted
-        return UpdateMetadataPartitionState(
+        return schema.UpdateMetadataPartitionState(
             partition_index=partition.partition,
             controller_epoch=self._epoch,
             leader=LEADER_DURING_DELETE if is_deleted else state.leader,
@@ -188,19 +177,19 @@ class ControllerRequests:
     def _stop(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> Iterator[ControllerRequest]:
         states = ((one, self._stopped_state(one, deletes)) for one, deletes in partitions.items())
         for some in _by_topic(states):
-            request = StopReplicaRequest(
+            request = schema.StopReplicaRequest(
                 controller_id=self._node_id,
                 controller_epoch=self._epoch,
                 broker_epoch=self._context.brokers[broker_id].epoch,
-                topic_states=[StopReplicaTopicState(name, of) for name, of in some.items()],
+                topic_states=[schema.StopReplicaTopicState(name, of) for name, of in some.items()],
             )
-            yield self._to(broker_id, STOP_REPLICA, _STOP_REPLICA_VERSION, request)
+            yield self._to(broker_id, schema.STOP_REPLICA, _STOP_REPLICA_VERSION, request)
 
-    def _stopped_state(self, partition: TopicPartition, deletes: bool) -> StopReplicaPartitionState:  # noqa: FBT001
+    def _stopped_state(self, partition: TopicPartition, deletes: bool) -> schema.StopReplicaPartitionState:  # noqa: FBT001
         state = self._context.find(partition)
         is_gone = state is None or partition.topic in self._context.deleted
         epoch = EPOCH_DURING_DELETE if is_gone or state is None else state.leader_epoch
-        return StopReplicaPartitionState(partition.partition, epoch, deletes)
+        return schema.StopReplicaPartitionState(partition.partition, epoch, deletes)
 
     def _to(self, broker_id: int, api: Api[Any, Any], version: int, request: Any) -> ControllerRequest:
         return ControllerRequest(broker_id, self._context.brokers[broker_id].epoch, api, version, request)

@@ -16,31 +16,7 @@ from core.cluster.image.metadata_record import MetadataRecord
 from core.cluster.image.security_image import SecurityImage
 from core.common.config_def import ConfigResourceType
 from core.protocol.message import schema_of
-from core.protocol.schema.metadata_records import (
-    AccessControlEntryRecord,
-    BrokerRegistrationChangeRecord,
-    ClearElrRecord,
-    ClientQuotaRecord,
-    ConfigRecord,
-    DelegationTokenRecord,
-    FeatureLevelRecord,
-    FenceBrokerRecord,
-    NoOpRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    RemoveAccessControlEntryRecord,
-    RemoveDelegationTokenRecord,
-    RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
-    TopicRecord,
-    UnfenceBrokerRecord,
-    UnregisterBrokerRecord,
-    UnregisterControllerRecord,
-    UserScramCredentialRecord,
-)
+from core.protocol.schema import metadata_records as schema
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -57,7 +33,7 @@ class MetadataDelta:
         self.before = before
         self.topics: MapChanges[bytes, TopicImage] = MapChanges(before.topics_by_id)
         """Topics that were created, without partitions yet, or deleted."""
-        self.partitions: dict[bytes, dict[int, PartitionRecord]] = {}
+        self.partitions: dict[bytes, dict[int, schema.PartitionRecord]] = {}
         """Partitions that were created or changed, by topic and number."""
         self.configs = MapChanges(before.configs)
         self.features = MapChanges(before.features)
@@ -86,7 +62,7 @@ class MetadataDelta:
             known[topic_id] for topic_id, topic in self.topics.changed.items() if topic is None and topic_id in known
         ]
 
-    def changed_topics(self) -> Iterator[tuple[TopicImage, dict[int, PartitionRecord]]]:
+    def changed_topics(self) -> Iterator[tuple[TopicImage, dict[int, schema.PartitionRecord]]]:
         """Returns the topics whose partitions were created or changed, as they are now, with those partitions."""
         topics = self.apply().topics_by_id
         return ((topics[topic_id], partitions) for topic_id, partitions in self.partitions.items())
@@ -106,27 +82,27 @@ class MetadataDelta:
 
     def _replay(self, record: MetadataRecord) -> None:
         match record:
-            case TopicRecord():
+            case schema.TopicRecord():
                 self.topics[record.topic_id] = TopicImage(record.name, record.topic_id)
                 self._has_known_topics = True
-            case PartitionRecord():
+            case schema.PartitionRecord():
                 self._topic(record.topic_id)
                 self.partitions.setdefault(record.topic_id, {})[record.partition_id] = record
-            case PartitionChangeRecord():
+            case schema.PartitionChangeRecord():
                 known = self._partition(record.topic_id, record.partition_id)
                 self.partitions.setdefault(record.topic_id, {})[record.partition_id] = _changed_by(known, record)
-            case ClearElrRecord():
+            case schema.ClearElrRecord():
                 self._clear_elr(record.topic_name)
-            case RemoveTopicRecord():
+            case schema.RemoveTopicRecord():
                 topic = self._topic(record.topic_id)
                 self.topics[record.topic_id] = None
                 self.partitions.pop(record.topic_id, None)
                 self.configs[ConfigResourceType.TOPIC, topic.name] = None
-            case ConfigRecord():
+            case schema.ConfigRecord():
                 self._replay_config(record)
-            case FeatureLevelRecord():
+            case schema.FeatureLevelRecord():
                 self.features[record.name] = record.feature_level or None
-            case ProducerIdsRecord():
+            case schema.ProducerIdsRecord():
                 self._producer_ids = record
             case _:
                 self._replay_of_brokers(record)
@@ -137,7 +113,7 @@ class MetadataDelta:
             raise KeyError(topic_id)
         return topic
 
-    def _partition(self, topic_id: bytes, number: int) -> PartitionRecord:
+    def _partition(self, topic_id: bytes, number: int) -> schema.PartitionRecord:
         topic = self._topic(topic_id)
         return self.partitions.get(topic_id, {}).get(number) or topic.partitions[number]
 
@@ -147,7 +123,7 @@ class MetadataDelta:
                 partitions = {**topic.partitions, **self.partitions.get(topic.topic_id, {})}
                 self.partitions[topic.topic_id] = {n: _without_elr(known) for n, known in partitions.items()}
 
-    def _replay_config(self, record: ConfigRecord) -> None:
+    def _replay_config(self, record: schema.ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
         overrides = dict(self.configs.get(resource) or {})
         if record.value is None:
@@ -158,22 +134,22 @@ class MetadataDelta:
 
     def _replay_of_brokers(self, record: MetadataRecord) -> None:
         match record:
-            case RegisterBrokerRecord():
+            case schema.RegisterBrokerRecord():
                 self.brokers[record.broker_id] = record
-            case BrokerRegistrationChangeRecord():
+            case schema.BrokerRegistrationChangeRecord():
                 if (broker := self.brokers.get(record.broker_id)) is not None:
                     self.brokers[record.broker_id] = _registration_changed_by(broker, record)
-            case FenceBrokerRecord() | UnfenceBrokerRecord():
+            case schema.FenceBrokerRecord() | schema.UnfenceBrokerRecord():
                 if (broker := self.brokers.get(record.id)) is not None:
                     self.brokers[record.id] = broker = copy(broker)
-                    broker.fenced = isinstance(record, FenceBrokerRecord)
-            case UnregisterBrokerRecord():
+                    broker.fenced = isinstance(record, schema.FenceBrokerRecord)
+            case schema.UnregisterBrokerRecord():
                 self.brokers[record.broker_id] = None
-            case RegisterControllerRecord():
+            case schema.RegisterControllerRecord():
                 self.controllers[record.controller_id] = record
-            case UnregisterControllerRecord():
+            case schema.UnregisterControllerRecord():
                 self.controllers[record.controller_id] = None
-            case NoOpRecord():
+            case schema.NoOpRecord():
                 pass
             case _ if not self.security.replay(record):
                 self.unused[type(record)] = record
@@ -208,12 +184,12 @@ class MetadataDelta:
         return with_changes(self.before.topics, by_name), with_changes(self.before.topics_by_id, by_id)
 
 
-def _changed_by(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
+def _changed_by(partition: schema.PartitionRecord, change: schema.PartitionChangeRecord) -> schema.PartitionRecord:
     """Applies the change; fields absent from it keep their values. Naming a leader, even the same one, starts a new
     leader epoch (PartitionRegistration.merge).
     """
     after = copy(partition)
-    for field in schema_of(PartitionChangeRecord).fields:
+    for field in schema_of(schema.PartitionChangeRecord).fields:
         value = getattr(change, field.name)
         if value != field.default:
             setattr(after, field.name, value)
@@ -222,15 +198,15 @@ def _changed_by(partition: PartitionRecord, change: PartitionChangeRecord) -> Pa
     return after
 
 
-def _without_elr(partition: PartitionRecord) -> PartitionRecord:
+def _without_elr(partition: schema.PartitionRecord) -> schema.PartitionRecord:
     after = copy(partition)
     after.eligible_leader_replicas = after.last_known_elr = None
     return after
 
 
 def _registration_changed_by(
-    broker: RegisterBrokerRecord, change: BrokerRegistrationChangeRecord
-) -> RegisterBrokerRecord:
+    broker: schema.RegisterBrokerRecord, change: schema.BrokerRegistrationChangeRecord
+) -> schema.RegisterBrokerRecord:
     """Applies the change; fields absent from it keep their values."""
     after = copy(broker)
     if change.fenced:
@@ -256,19 +232,19 @@ class SecurityDelta:
     def replay(self, record: MetadataRecord) -> bool:
         """Applies a record; returns whether it was one of these."""
         match record:
-            case AccessControlEntryRecord():
+            case schema.AccessControlEntryRecord():
                 self.acls[record.id] = record
-            case RemoveAccessControlEntryRecord():
+            case schema.RemoveAccessControlEntryRecord():
                 self.acls[record.id] = None
-            case UserScramCredentialRecord():
+            case schema.UserScramCredentialRecord():
                 self.scram_credentials[record.name, record.mechanism] = record
-            case RemoveUserScramCredentialRecord():
+            case schema.RemoveUserScramCredentialRecord():
                 self.scram_credentials[record.name, record.mechanism] = None
-            case DelegationTokenRecord():
+            case schema.DelegationTokenRecord():
                 self.delegation_tokens[record.token_id] = record
-            case RemoveDelegationTokenRecord():
+            case schema.RemoveDelegationTokenRecord():
                 self.delegation_tokens[record.token_id] = None
-            case ClientQuotaRecord():
+            case schema.ClientQuotaRecord():
                 entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
                 self.client_quotas[entity, record.key] = None if record.remove else record
             case _:

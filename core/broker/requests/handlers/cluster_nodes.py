@@ -18,87 +18,65 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.coordinator.consumer_group import ConsumerGroup
-from core.protocol.schema.cluster_nodes import (
-    DESCRIBE_CLUSTER,
-    DESCRIBE_QUORUM,
-    UNREGISTER_BROKER,
-    UNREGISTER_CONTROLLER,
-    UPDATE_FEATURES,
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribedPartition,
-    DescribedTopic,
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    FeatureUpdateKey,
-    Listener,
-    Node,
-    ReplicaState,
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-    UnregisterControllerRequest,
-    UnregisterControllerResponse,
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
+from core.protocol.schema import cluster_nodes as schema
 from core.security.acl import ALTER_CLUSTER, DESCRIBE_THE_CLUSTER
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
 def describe_cluster(
-    services: Services, request: DescribeClusterRequest, context: RequestContext
-) -> DescribeClusterResponse:
+    services: Services, request: schema.DescribeClusterRequest, context: RequestContext
+) -> schema.DescribeClusterResponse:
     """DescribeCluster: the brokers and the controller."""
     if request.endpoint_type == _CONTROLLERS:
         return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER.")
     if request.endpoint_type != _BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
-    response = DescribeClusterResponse(
+    response = schema.DescribeClusterResponse(
         cluster_id=services.node.cluster_id,
         controller_id=controller_id(services),
-        brokers=[DescribeClusterBroker(*broker) for broker in MetadataBrokers(services, context).reachable.values()],
+        brokers=[
+            schema.DescribeClusterBroker(*broker) for broker in MetadataBrokers(services, context).reachable.values()
+        ],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 
-def _refused(code: ErrorCode, message: str) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=code, error_message=message)
+def _refused(code: ErrorCode, message: str) -> schema.DescribeClusterResponse:
+    return schema.DescribeClusterResponse(error_code=code, error_message=message)
 
 
 def describe_quorum(
-    services: Services, request: DescribeQuorumRequest, context: RequestContext
-) -> DescribeQuorumResponse:
+    services: Services, request: schema.DescribeQuorumRequest, context: RequestContext
+) -> schema.DescribeQuorumResponse:
     """DescribeQuorum: this node is the only voter of its metadata log, and leads it."""
     topics = [
-        DescribedTopic(
+        schema.DescribedTopic(
             topic.topic_name, [_describe(services, topic.topic_name, p.partition_index) for p in topic.partitions]
         )
         for topic in request.topics
     ]
     endpoint = own_endpoint(services, context)
-    return DescribeQuorumResponse(
+    return schema.DescribeQuorumResponse(
         error_message="",
         topics=topics,
-        nodes=[Node(services.node.node_id, [Listener("PLAINTEXT", endpoint.host, endpoint.port)])],
+        nodes=[schema.Node(services.node.node_id, [schema.Listener("PLAINTEXT", endpoint.host, endpoint.port)])],
     )
 
 
-def _describe(services: Services, topic: str, number: int) -> DescribedPartition:
+def _describe(services: Services, topic: str, number: int) -> schema.DescribedPartition:
     if (topic, number) != METADATA_PARTITION:
-        return DescribedPartition(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        return schema.DescribedPartition(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
     controller = services.controller
-    voter = ReplicaState(
+    voter = schema.ReplicaState(
         services.node.node_id,
         controller.directory_id,
         controller.end_offset,
         last_caught_up_timestamp=services.runtime.clock.now_ms(),
     )
-    return DescribedPartition(
+    return schema.DescribedPartition(
         number,
         error_message="",
         leader_id=services.node.node_id,
@@ -109,8 +87,8 @@ def _describe(services: Services, topic: str, number: int) -> DescribedPartition
 
 
 def unregister_broker(
-    services: Services, request: UnregisterBrokerRequest, context: RequestContext
-) -> UnregisterBrokerResponse | Pending[UnregisterBrokerResponse]:
+    services: Services, request: schema.UnregisterBrokerRequest, context: RequestContext
+) -> schema.UnregisterBrokerResponse | Pending[schema.UnregisterBrokerResponse]:
     """UnregisterBroker: the controller of a ZooKeeper-mode cluster no longer waits for that broker's replicas.
 
     In KRaft it removes the registration of a broker that is gone for good. With ZooKeeper a registration ends by
@@ -119,8 +97,8 @@ def unregister_broker(
     return answer_in_office(
         services,
         lambda term: term.controller.forget(request.broker_id),
-        lambda _: UnregisterBrokerResponse(error_message=None),
-        lambda error: UnregisterBrokerResponse(error_code=error.code, error_message=error.message),
+        lambda _: schema.UnregisterBrokerResponse(error_message=None),
+        lambda error: schema.UnregisterBrokerResponse(error_code=error.code, error_message=error.message),
     )
 
 
@@ -128,8 +106,8 @@ _FIRST_LEVEL = 33  # 4.4-IV2, which has UnregisterControllerRecord
 
 
 def unregister_controller(
-    services: Services, request: UnregisterControllerRequest, context: RequestContext
-) -> UnregisterControllerResponse:
+    services: Services, request: schema.UnregisterControllerRequest, context: RequestContext
+) -> schema.UnregisterControllerResponse:
     """UnregisterController: refused, because this node is the only controller of its metadata log."""
     if services.image.features.get(METADATA_VERSION_FEATURE, 0) < _FIRST_LEVEL:
         code, text = ErrorCode.UNSUPPORTED_VERSION, f"{METADATA_VERSION_FEATURE} is below {_FIRST_LEVEL}"
@@ -137,15 +115,15 @@ def unregister_controller(
         code, text = ErrorCode.INVALID_REQUEST, f"controller {request.controller_id} is active"
     else:
         code, text = ErrorCode.CONTROLLER_ID_NOT_REGISTERED, f"there is no controller {request.controller_id}"
-    return UnregisterControllerResponse(error_code=code, error_message=text)
+    return schema.UnregisterControllerResponse(error_code=code, error_message=text)
 
 
 _FIRST_VERSION_WITH_TYPES = 1  # KIP-778
 
 
 def update_features(
-    services: Services, request: UpdateFeaturesRequest, context: RequestContext
-) -> UpdateFeaturesResponse | Pending[UpdateFeaturesResponse]:
+    services: Services, request: schema.UpdateFeaturesRequest, context: RequestContext
+) -> schema.UpdateFeaturesResponse | Pending[schema.UpdateFeaturesResponse]:
     """UpdateFeatures: finalizes other levels of features, such as transaction.version; all of them, or none.
 
     In a cluster the controller answers when its own write has come back to it (`controller_features.py`).
@@ -164,7 +142,7 @@ def update_features(
     return _features_answer(request, None)
 
 
-def _read_update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
+def _read_update(update: schema.FeatureUpdateKey, version: int) -> FeatureUpdate:
     """Raises KafkaError(INVALID_UPDATE_VERSION) for an unknown upgrade type."""
     if version < _FIRST_VERSION_WITH_TYPES:
         way = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
@@ -176,8 +154,8 @@ def _read_update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
 
 
 def _update_cluster(
-    services: Services, request: UpdateFeaturesRequest, updates: Sequence[FeatureUpdate]
-) -> Pending[UpdateFeaturesResponse]:
+    services: Services, request: schema.UpdateFeaturesRequest, updates: Sequence[FeatureUpdate]
+) -> Pending[schema.UpdateFeaturesResponse]:
     """Raises KafkaError(NOT_CONTROLLER) if this broker is not the controller."""
     control = find_control(services)
     if control is None:
@@ -195,17 +173,19 @@ def _find_own_groups(services: Services) -> list[str] | ErrorCode:
     return services.group_log.load_all() or [id_ for id_, group in groups.items() if isinstance(group, ConsumerGroup)]
 
 
-def _features_answer(request: UpdateFeaturesRequest, error: KafkaError | None) -> UpdateFeaturesResponse:
+def _features_answer(request: schema.UpdateFeaturesRequest, error: KafkaError | None) -> schema.UpdateFeaturesResponse:
     if error is not None:
-        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
-    results = [UpdatableFeatureResult(update.feature, ErrorCode.NONE, None) for update in request.feature_updates]
-    return UpdateFeaturesResponse(error_message=None, results=results)
+        return schema.UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    results = [
+        schema.UpdatableFeatureResult(update.feature, ErrorCode.NONE, None) for update in request.feature_updates
+    ]
+    return schema.UpdateFeaturesResponse(error_message=None, results=results)
 
 
 SERVES = (
-    ServedApi(DESCRIBE_CLUSTER, describe_cluster, NOTHING),
-    ServedApi(DESCRIBE_QUORUM, describe_quorum, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True),
-    ServedApi(UNREGISTER_BROKER, unregister_broker, whole(ALTER_CLUSTER), is_for_controllers=True),
-    ServedApi(UNREGISTER_CONTROLLER, unregister_controller, whole(ALTER_CLUSTER), needs_quorum=True),
-    ServedApi(UPDATE_FEATURES, update_features, whole(ALTER_CLUSTER)),
+    ServedApi(schema.DESCRIBE_CLUSTER, describe_cluster, NOTHING),
+    ServedApi(schema.DESCRIBE_QUORUM, describe_quorum, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True),
+    ServedApi(schema.UNREGISTER_BROKER, unregister_broker, whole(ALTER_CLUSTER), is_for_controllers=True),
+    ServedApi(schema.UNREGISTER_CONTROLLER, unregister_controller, whole(ALTER_CLUSTER), needs_quorum=True),
+    ServedApi(schema.UPDATE_FEATURES, update_features, whole(ALTER_CLUSTER)),
 )

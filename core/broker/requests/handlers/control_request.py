@@ -17,21 +17,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.task import Task, wait_for
 from core.common.topic_partition import ZERO_UUID, by_topic
-from core.protocol.schema.control_request import (
-    LEADER_AND_ISR,
-    STOP_REPLICA,
-    UPDATE_METADATA,
-    LeaderAndIsrPartitionError,
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    LeaderAndIsrTopicError,
-    StopReplicaPartitionError,
-    StopReplicaRequest,
-    StopReplicaResponse,
-    StopReplicaTopicState,
-    UpdateMetadataRequest,
-    UpdateMetadataResponse,
-)
+from core.protocol.schema import control_request as schema
 from core.security.acl import CLUSTER_ACTION
 
 _FIRST_LEADER_AND_ISR_WITH_IDS = 5  # KIP-516
@@ -40,50 +26,53 @@ _FIRST_UPDATE_METADATA_WITH_IDS = 7  # KIP-516
 
 
 def leader_and_isr(
-    services: Services, request: LeaderAndIsrRequest, context: RequestContext
-) -> Task[LeaderAndIsrResponse]:
+    services: Services, request: schema.LeaderAndIsrRequest, context: RequestContext
+) -> Task[schema.LeaderAndIsrResponse]:
     """The controller tells this broker which replicas it holds, and the role of each."""
     membership = _member_asked(services, context, "LeaderAndIsr", _FIRST_LEADER_AND_ISR_WITH_IDS)
     error = yield from _pass_fence(membership, request, [topic.topic_name for topic in request.topic_states])
     if error is not None:
-        return LeaderAndIsrResponse(error_code=error)
+        return schema.LeaderAndIsrResponse(error_code=error)
     errors = yield from membership.assigned.take_up(request)
     ids = {topic.topic_name: topic.topic_id for topic in request.topic_states}
     found = by_topic(
-        (name, LeaderAndIsrPartitionError(partition_index=name.partition, error_code=error))
+        (name, schema.LeaderAndIsrPartitionError(partition_index=name.partition, error_code=error))
         for name, error in errors.items()
     )
-    topics = [LeaderAndIsrTopicError(ids[name], partitions) for name, partitions in found.items()]
-    return LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
+    topics = [schema.LeaderAndIsrTopicError(ids[name], partitions) for name, partitions in found.items()]
+    return schema.LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
 
 
-def stop_replica(services: Services, request: StopReplicaRequest, context: RequestContext) -> Task[StopReplicaResponse]:
+def stop_replica(
+    services: Services, request: schema.StopReplicaRequest, context: RequestContext
+) -> Task[schema.StopReplicaResponse]:
     """The controller makes this broker stop, and perhaps delete, replicas."""
     membership = _member_asked(services, context, "StopReplica", _FIRST_STOP_REPLICA_WITH_STATES)
     error = yield from _pass_fence(membership, request, [])
     if error is not None:
-        return StopReplicaResponse(error_code=error)
+        return schema.StopReplicaResponse(error_code=error)
     errors = yield from membership.assigned.stop(request)
-    return StopReplicaResponse(
-        ErrorCode.NONE, [StopReplicaPartitionError(name.topic, name.partition, error) for name, error in errors.items()]
+    return schema.StopReplicaResponse(
+        ErrorCode.NONE,
+        [schema.StopReplicaPartitionError(name.topic, name.partition, error) for name, error in errors.items()],
     )
 
 
 def update_metadata(
-    services: Services, request: UpdateMetadataRequest, context: RequestContext
-) -> Task[UpdateMetadataResponse]:
+    services: Services, request: schema.UpdateMetadataRequest, context: RequestContext
+) -> Task[schema.UpdateMetadataResponse]:
     """The controller announces live brokers and the state of partitions."""
     membership = _member_asked(services, context, "UpdateMetadata", _FIRST_UPDATE_METADATA_WITH_IDS)
     error = yield from _pass_fence(membership, request, [topic.topic_name for topic in request.topic_states])
     if error is None:
         membership.controller.take_update(request)
-    return UpdateMetadataResponse(error or ErrorCode.NONE)
+    return schema.UpdateMetadataResponse(error or ErrorCode.NONE)
 
 
 SERVES = (
-    ServedApi(LEADER_AND_ISR, leader_and_isr, whole(CLUSTER_ACTION), is_owed=True, is_between_brokers=True),
-    ServedApi(STOP_REPLICA, stop_replica, whole(CLUSTER_ACTION), is_owed=True, is_between_brokers=True),
-    ServedApi(UPDATE_METADATA, update_metadata, whole(CLUSTER_ACTION), is_between_brokers=True),
+    ServedApi(schema.LEADER_AND_ISR, leader_and_isr, whole(CLUSTER_ACTION), is_owed=True, is_between_brokers=True),
+    ServedApi(schema.STOP_REPLICA, stop_replica, whole(CLUSTER_ACTION), is_owed=True, is_between_brokers=True),
+    ServedApi(schema.UPDATE_METADATA, update_metadata, whole(CLUSTER_ACTION), is_between_brokers=True),
 )
 
 
@@ -113,7 +102,7 @@ def _member_asked(services: Services, context: RequestContext, api: str, first_v
 
 def _pass_fence(
     membership: Membership,
-    request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
+    request: schema.LeaderAndIsrRequest | schema.StopReplicaRequest | schema.UpdateMetadataRequest,
     topics: Iterable[str],
 ) -> Task[ErrorCode | None]:
     """Returns the error if the request does not pass the fence, once more after a wait for the settings of `topics`: a
@@ -130,14 +119,16 @@ def _pass_fence(
     return error
 
 
-def _ensure_distinct(request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> None:
+def _ensure_distinct(
+    request: schema.LeaderAndIsrRequest | schema.StopReplicaRequest | schema.UpdateMetadataRequest,
+) -> None:
     """Raises MalformedMessageError if the request names a topic or a partition twice: controllers never do that, and it
     would be undefined which entry counts.
     """
     names: set[str] = set()
     ids: set[bytes] = set()
     for topic in request.topic_states:
-        topic_id = ZERO_UUID if isinstance(topic, StopReplicaTopicState) else topic.topic_id
+        topic_id = ZERO_UUID if isinstance(topic, schema.StopReplicaTopicState) else topic.topic_id
         if topic.topic_name in names or topic_id in ids:
             raise MalformedMessageError(f"a control request has topic {topic.topic_name!r} or its id twice")
         names.add(topic.topic_name)

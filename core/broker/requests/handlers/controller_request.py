@@ -16,18 +16,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.controller_request import (
-    ALLOCATE_PRODUCER_IDS,
-    ALTER_PARTITION,
-    CONTROLLED_SHUTDOWN,
-    AllocateProducerIdsRequest,
-    AllocateProducerIdsResponse,
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    ControlledShutdownRequest,
-    ControlledShutdownResponse,
-    RemainingPartition,
-)
+from core.protocol.schema import controller_request as schema
 from core.security.acl import CLUSTER_ACTION
 
 T = TypeVar("T")
@@ -69,64 +58,64 @@ _FIRST_VERSION_WITH_IDS = 2
 
 
 def alter_partition(
-    services: Services, request: AlterPartitionRequest, context: RequestContext
-) -> AlterPartitionResponse | Pending[AlterPartitionResponse]:
+    services: Services, request: schema.AlterPartitionRequest, context: RequestContext
+) -> schema.AlterPartitionResponse | Pending[schema.AlterPartitionResponse]:
     """AlterPartition: a leader changes its ISR, if the controller agrees (KIP-497)."""
     ensure_between_brokers(services, context, "AlterPartition")
     return answer_in_office(
         services,
         lambda term: term.controller.alter_partitions(request),
         lambda answer: answer,
-        lambda error: AlterPartitionResponse(error_code=error.code),
+        lambda error: schema.AlterPartitionResponse(error_code=error.code),
     )
 
 
 def allocate_producer_ids(
-    services: Services, request: AllocateProducerIdsRequest, context: RequestContext
-) -> AllocateProducerIdsResponse | Pending[AllocateProducerIdsResponse]:
+    services: Services, request: schema.AllocateProducerIdsRequest, context: RequestContext
+) -> schema.AllocateProducerIdsResponse | Pending[schema.AllocateProducerIdsResponse]:
     """AllocateProducerIds: gives a broker a block of unused producer ids (KIP-730)."""
     ensure_between_brokers(services, context, "AllocateProducerIds")
     term = find_term(services)
     if term is None:
-        return AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        return schema.AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
     return term.do(lambda: term.allocate_producer_ids(request.broker_id, request.broker_epoch)).map(_ids_answer)
 
 
-def _ids_answer(outcome: range | ErrorCode | KafkaError) -> AllocateProducerIdsResponse:
+def _ids_answer(outcome: range | ErrorCode | KafkaError) -> schema.AllocateProducerIdsResponse:
     if isinstance(outcome, range):
-        return AllocateProducerIdsResponse(producer_id_start=outcome.start, producer_id_len=len(outcome))
-    return AllocateProducerIdsResponse(error_code=outcome.code if isinstance(outcome, KafkaError) else outcome)
+        return schema.AllocateProducerIdsResponse(producer_id_start=outcome.start, producer_id_len=len(outcome))
+    return schema.AllocateProducerIdsResponse(error_code=outcome.code if isinstance(outcome, KafkaError) else outcome)
 
 
 def controlled_shutdown(
-    services: Services, request: ControlledShutdownRequest, context: RequestContext
-) -> ControlledShutdownResponse | Pending[ControlledShutdownResponse]:
+    services: Services, request: schema.ControlledShutdownRequest, context: RequestContext
+) -> schema.ControlledShutdownResponse | Pending[schema.ControlledShutdownResponse]:
     """ControlledShutdown: the controller moves leadership away from a broker that is about to stop."""
     ensure_between_brokers(services, context, "ControlledShutdown")
     return answer_in_office(
         services,
         lambda term: term.controller.shut_down(request.broker_id, request.broker_epoch),
         _shutdown_answer,
-        lambda error: ControlledShutdownResponse(error_code=error.code),
+        lambda error: schema.ControlledShutdownResponse(error_code=error.code),
     )
 
 
-def _shutdown_answer(outcome: Sequence[TopicPartition] | ErrorCode) -> ControlledShutdownResponse:
+def _shutdown_answer(outcome: Sequence[TopicPartition] | ErrorCode) -> schema.ControlledShutdownResponse:
     if isinstance(outcome, ErrorCode):
-        return ControlledShutdownResponse(error_code=outcome)
-    return ControlledShutdownResponse(
-        remaining_partitions=[RemainingPartition(one.topic, one.partition) for one in outcome]
+        return schema.ControlledShutdownResponse(error_code=outcome)
+    return schema.ControlledShutdownResponse(
+        remaining_partitions=[schema.RemainingPartition(one.topic, one.partition) for one in outcome]
     )
 
 
 SERVES = (
     ServedApi(
-        ALTER_PARTITION,
+        schema.ALTER_PARTITION,
         alter_partition,
         whole(CLUSTER_ACTION),
         is_for_controllers=True,
         first_of_members=_FIRST_VERSION_WITH_IDS,
     ),
-    ServedApi(ALLOCATE_PRODUCER_IDS, allocate_producer_ids, whole(CLUSTER_ACTION), is_for_controllers=True),
-    ServedApi(CONTROLLED_SHUTDOWN, controlled_shutdown, whole(CLUSTER_ACTION), is_for_controllers=True),
+    ServedApi(schema.ALLOCATE_PRODUCER_IDS, allocate_producer_ids, whole(CLUSTER_ACTION), is_for_controllers=True),
+    ServedApi(schema.CONTROLLED_SHUTDOWN, controlled_shutdown, whole(CLUSTER_ACTION), is_for_controllers=True),
 )

@@ -18,33 +18,7 @@ from core.common.task import Task, wait_for
 from core.common.topic_partition import ZERO_UUID, TopicPartition, by_topic
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.coordinator.group_record_values import CommittedOffset
-from core.protocol.schema.group_offsets import (
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    OFFSET_FETCH,
-    TXN_OFFSET_COMMIT,
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponseTopic,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponseTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-    OffsetResponsePartition,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponseTopic,
-)
+from core.protocol.schema import group_offsets as schema
 from core.records.record_batch import ProducerIdAndEpoch
 from core.security.acl import (
     DELETE_GROUP,
@@ -55,15 +29,15 @@ from core.security.acl import (
     WRITE_TRANSACTIONAL_ID,
 )
 
-_Responses = dict[TopicPartition, OffsetResponsePartition]
+_Responses = dict[TopicPartition, schema.OffsetResponsePartition]
 
 _FIRST_VERSION_WITH_EPOCHS = 9  # KIP-848
 _FIRST_VERSION_WITH_IDS = 10  # KIP-848
 
 
 def offset_commit(
-    services: Services, request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+    services: Services, request: schema.OffsetCommitRequest, context: RequestContext
+) -> schema.OffsetCommitResponse | Pending[schema.OffsetCommitResponse]:
     """OffsetCommit: commits a group's offsets of topics that exist.
 
     The answer waits for the disk if the `flush.messages` of __consumer_offsets says so.
@@ -76,7 +50,7 @@ def offset_commit(
     offsets, waiting, answers = _read_offsets(
         services, request.topics, context, None if may_read else READ_GROUP.refusal, expires_ms, by_id=by_id
     )
-    answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(*one) for one in answers])
+    answer = schema.OffsetCommitResponse(topics=[schema.OffsetCommitResponseTopic(*one) for one in answers])
     if not may_read:
         return answer
     commit = OffsetCommit(
@@ -100,13 +74,13 @@ def offset_commit(
 
 def _read_offsets(
     services: Services,
-    topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
+    topics: Sequence[schema.OffsetCommitRequestTopic] | Sequence[schema.TxnOffsetCommitRequestTopic],
     context: RequestContext,
     refusal: ErrorCode | None,
     expires_ms: int = -1,
     *,
     by_id: bool,
-) -> tuple[Offsets, _Responses, list[tuple[str, bytes, list[OffsetResponsePartition]]]]:
+) -> tuple[Offsets, _Responses, list[tuple[str, bytes, list[schema.OffsetResponsePartition]]]]:
     """Returns the offsets of partitions that exist, the responses of these, and the fields of each topic's response.
     `refusal` is the error of all, if the client lacks a right; topics that it may not read have one of their own.
     """
@@ -122,7 +96,7 @@ def _read_offsets(
         if code is None and is_named and not context.may(READ_TOPIC, asked.name if topic is None else topic.name):
             code = READ_TOPIC.refusal
         for data in asked.partitions:
-            response = OffsetResponsePartition(data.partition_index)
+            response = schema.OffsetResponsePartition(data.partition_index)
             if code is not None:
                 response.error_code = code
             elif topic is None and by_id:
@@ -156,23 +130,27 @@ _FIRST_FETCH_WITH_IDS = 10  # KIP-848
 _NOTHING = CommittedOffset(-1, -1, "", -1)
 
 
-def offset_fetch(services: Services, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def offset_fetch(
+    services: Services, request: schema.OffsetFetchRequest, context: RequestContext
+) -> schema.OffsetFetchResponse:
     """OffsetFetch: the committed offsets of groups; -1 for none."""
     version = context.api_version
     if version >= _FIRST_VERSION_WITH_SEVERAL_GROUPS:
         groups = [_fetch(services, group, context, requires_stable=request.require_stable) for group in request.groups]
-        return OffsetFetchResponse(groups=groups)
+        return schema.OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
-        topics = [OffsetFetchRequestTopics(t.name, partition_indexes=t.partition_indexes) for t in request.topics]
-    group = OffsetFetchRequestGroup(request.group_id, topics=topics)
+        topics = [
+            schema.OffsetFetchRequestTopics(t.name, partition_indexes=t.partition_indexes) for t in request.topics
+        ]
+    group = schema.OffsetFetchRequestGroup(request.group_id, topics=topics)
     fetched = _fetch(services, group, context, requires_stable=request.require_stable)
-    return OffsetFetchResponse(
+    return schema.OffsetFetchResponse(
         topics=[
-            OffsetFetchResponseTopic(
+            schema.OffsetFetchResponseTopic(
                 topic.name,
                 [
-                    OffsetFetchResponsePartition(
+                    schema.OffsetFetchResponsePartition(
                         p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code
                     )
                     for p in topic.partitions
@@ -185,8 +163,8 @@ def offset_fetch(services: Services, request: OffsetFetchRequest, context: Reque
 
 
 def _fetch(
-    services: Services, request: OffsetFetchRequestGroup, context: RequestContext, *, requires_stable: bool
-) -> OffsetFetchResponseGroup:
+    services: Services, request: schema.OffsetFetchRequestGroup, context: RequestContext, *, requires_stable: bool
+) -> schema.OffsetFetchResponseGroup:
     version = context.api_version
     by_id = version >= _FIRST_FETCH_WITH_IDS
     try:
@@ -194,7 +172,7 @@ def _fetch(
         offsets = services.groups.offsets(request.group_id, request.member_id, request.member_epoch)
     except KafkaError as error:
         topics = _refused(request.topics or (), error.code) if version < _FIRST_VERSION_WITH_AN_ERROR else []
-        return OffsetFetchResponseGroup(request.group_id, topics, error.code)
+        return schema.OffsetFetchResponseGroup(request.group_id, topics, error.code)
     asked = _everything(services, offsets, context, by_id=by_id) if request.topics is None else request.topics
     topics = []
     for topic in asked:
@@ -213,44 +191,48 @@ def _fetch(
             committed = offsets.get(partition, _NOTHING)
             if by_id and committed.topic_id not in (ZERO_UUID, topic.topic_id):
                 committed = _NOTHING  # the offset was of a deleted topic of that name
-            response = OffsetFetchResponsePartitions(
+            response = schema.OffsetFetchResponsePartitions(
                 number, committed.offset, committed.leader_epoch, committed.metadata
             )
             if requires_stable and services.groups.is_unstable(request.group_id, partition):
-                response = OffsetFetchResponsePartitions(number, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                response = schema.OffsetFetchResponsePartitions(number, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
             partitions.append(response)
-        topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
-    return OffsetFetchResponseGroup(request.group_id, topics)
+        topics.append(schema.OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
+    return schema.OffsetFetchResponseGroup(request.group_id, topics)
 
 
 def _everything(
     services: Services, offsets: Mapping[TopicPartition, CommittedOffset], context: RequestContext, *, by_id: bool
-) -> list[OffsetFetchRequestTopics]:
+) -> list[schema.OffsetFetchRequestTopics]:
     found = []
     for name, indexes in by_topic((partition, partition.partition) for partition in offsets).items():
         topic = services.image.topics.get(name)
         if by_id and context.session.has(DESCRIBE_TOPIC, name):
             services.controller.ensure_informed(name)
         if topic is not None or not by_id:
-            found.append(OffsetFetchRequestTopics(name, topic.topic_id if topic else ZERO_UUID, sorted(indexes)))
+            found.append(schema.OffsetFetchRequestTopics(name, topic.topic_id if topic else ZERO_UUID, sorted(indexes)))
     return found
 
 
-def _refused(topics: Iterable[OffsetFetchRequestTopics], code: ErrorCode) -> list[OffsetFetchResponseTopics]:
+def _refused(
+    topics: Iterable[schema.OffsetFetchRequestTopics], code: ErrorCode
+) -> list[schema.OffsetFetchResponseTopics]:
     return [
-        OffsetFetchResponseTopics(
+        schema.OffsetFetchResponseTopics(
             topic.name,
             topic.topic_id,
-            [OffsetFetchResponsePartitions(number, -1, -1, "", code) for number in topic.partition_indexes],
+            [schema.OffsetFetchResponsePartitions(number, -1, -1, "", code) for number in topic.partition_indexes],
         )
         for topic in topics
     ]
 
 
-def offset_delete(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+def offset_delete(
+    services: Services, request: schema.OffsetDeleteRequest, context: RequestContext
+) -> schema.OffsetDeleteResponse:
     """OffsetDelete: deletes a group's committed offsets of topics that none of its members reads."""
     if not context.may(DELETE_GROUP, request.group_id):
-        return OffsetDeleteResponse(error_code=DELETE_GROUP.refusal)
+        return schema.OffsetDeleteResponse(error_code=DELETE_GROUP.refusal)
     refused = {topic.name for topic in request.topics if not context.may(READ_TOPIC, topic.name)}
     asked = [TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
     known = [
@@ -264,13 +246,13 @@ def offset_delete(services: Services, request: OffsetDeleteRequest, context: Req
         services.node.ensure_writable()
         results = services.groups.delete_offsets(request.group_id, known)
     except KafkaError as error:
-        return OffsetDeleteResponse(error_code=error.code)
-    return OffsetDeleteResponse(
+        return schema.OffsetDeleteResponse(error_code=error.code)
+    return schema.OffsetDeleteResponse(
         topics=[
-            OffsetDeleteResponseTopic(
+            schema.OffsetDeleteResponseTopic(
                 topic.name,
                 [
-                    OffsetResponsePartition(
+                    schema.OffsetResponsePartition(
                         p.partition_index,
                         results.get(
                             TopicPartition(topic.name, p.partition_index),
@@ -296,8 +278,8 @@ _NEW_CODES = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH
 
 
 def txn_offset_commit(
-    services: Services, request: TxnOffsetCommitRequest, context: RequestContext
-) -> Task[TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]]:
+    services: Services, request: schema.TxnOffsetCommitRequest, context: RequestContext
+) -> Task[schema.TxnOffsetCommitResponse | Pending[schema.TxnOffsetCommitResponse]]:
     """TxnOffsetCommit: offsets of a group that count after the producer's transaction is committed."""
     by_id = context.api_version >= _FIRST_TXN_COMMIT_WITH_IDS
     refusal = None
@@ -305,7 +287,7 @@ def txn_offset_commit(
         if refusal is None and not context.may(right, name):
             refusal = right.refusal
     offsets, waiting, answers = _read_offsets(services, request.topics, context, refusal, by_id=by_id)
-    answer = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(*one) for one in answers])
+    answer = schema.TxnOffsetCommitResponse(topics=[schema.TxnOffsetCommitResponseTopic(*one) for one in answers])
     if not offsets:
         return answer
     asking = _ask_elsewhere(services, request, context.api_version)
@@ -325,7 +307,7 @@ def txn_offset_commit(
 
 
 def _ask_elsewhere(
-    services: Services, request: TxnOffsetCommitRequest, version: int
+    services: Services, request: schema.TxnOffsetCommitRequest, version: int
 ) -> Pending[dict[TopicPartition, KafkaError]] | None:
     """Asks the transaction's coordinator, if that is another broker; `_join` knows the answer then."""
     if services.membership is None:
@@ -338,7 +320,7 @@ def _ask_elsewhere(
     return ask_elsewhere(services, request.transactional_id, producer, [kept], _client(version))
 
 
-def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> None:
+def _join(services: Services, request: schema.TxnOffsetCommitRequest, version: int) -> None:
     """Adds the group's partition to the transaction. Raises KafkaError if the transaction may not write there."""
     services.node.ensure_writable()
     if not request.group_id:
@@ -357,12 +339,12 @@ def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> 
 
 def _commit(
     services: Services,
-    request: TxnOffsetCommitRequest,
+    request: schema.TxnOffsetCommitRequest,
     offsets: Offsets,
     responses: _Responses,
-    answer: TxnOffsetCommitResponse,
+    answer: schema.TxnOffsetCommitResponse,
     version: int,
-) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+) -> schema.TxnOffsetCommitResponse | Pending[schema.TxnOffsetCommitResponse]:
     """Commits if it still may: the transaction may have ended while it waited, and no marker would follow."""
     if any(response.error_code for response in responses.values()):
         return answer  # the coordinator could not write that the partition is in the transaction
@@ -401,8 +383,8 @@ def _code_for_client(error: KafkaError, version: int) -> ErrorCode:
 
 
 SERVES = (
-    ServedApi(OFFSET_COMMIT, offset_commit, by_name(READ_GROUP, READ_TOPIC)),
-    ServedApi(OFFSET_FETCH, offset_fetch, by_name(DESCRIBE_GROUP, DESCRIBE_TOPIC)),
-    ServedApi(OFFSET_DELETE, offset_delete, by_name(DELETE_GROUP, READ_TOPIC)),
-    ServedApi(TXN_OFFSET_COMMIT, txn_offset_commit, by_name(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC)),
+    ServedApi(schema.OFFSET_COMMIT, offset_commit, by_name(READ_GROUP, READ_TOPIC)),
+    ServedApi(schema.OFFSET_FETCH, offset_fetch, by_name(DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+    ServedApi(schema.OFFSET_DELETE, offset_delete, by_name(DELETE_GROUP, READ_TOPIC)),
+    ServedApi(schema.TXN_OFFSET_COMMIT, txn_offset_commit, by_name(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC)),
 )

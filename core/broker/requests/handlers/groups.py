@@ -18,6 +18,7 @@ from core.common.pending import Pending
 from core.coordinator.classic_group import GroupState
 from core.coordinator.consumer_group import ConsumerGroup
 from core.coordinator.group_description import describe_classic_group, describe_consumer_group
+from core.protocol.schema import groups as schema
 from core.protocol.schema.consumer_group_describe import (
     CONSUMER_GROUP_DESCRIBE,
     ConsumerGroupDescribeRequest,
@@ -28,33 +29,6 @@ from core.protocol.schema.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-)
-from core.protocol.schema.groups import (
-    DELETE_GROUPS,
-    DESCRIBE_GROUPS,
-    HEARTBEAT,
-    JOIN_GROUP,
-    LEAVE_GROUP,
-    LIST_GROUPS,
-    SYNC_GROUP,
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListedGroup,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupResponse,
 )
 from core.security.acl import (
     DELETE_GROUP,
@@ -68,38 +42,40 @@ from core.security.acl import (
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
-def list_groups(services: Services, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+def list_groups(
+    services: Services, request: schema.ListGroupsRequest, context: RequestContext
+) -> schema.ListGroupsResponse:
     """ListGroups: the groups, filtered by state and type if the request asks for it."""
     code = services.group_log.load_all() or ErrorCode.NONE
     states = {state.lower() for state in request.states_filter}
     types = {type_.lower() for type_ in request.types_filter}
     sees_all = context.may(DESCRIBE_THE_CLUSTER, is_asked=False)
     groups = [
-        ListedGroup(group.group_id, group.protocol_type, group.state, type_)
+        schema.ListedGroup(group.group_id, group.protocol_type, group.state, type_)
         for group in services.groups.groups.values()
         if (not states or group.state.lower() in states)
         and ((type_ := _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC) in types or not types)
         and (sees_all or context.may(DESCRIBE_GROUP, group.group_id, is_asked=False))
     ]
-    return ListGroupsResponse(error_code=code, groups=groups)
+    return schema.ListGroupsResponse(error_code=code, groups=groups)
 
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6  # KIP-1043
 
 
 def describe_groups(
-    services: Services, request: DescribeGroupsRequest, context: RequestContext
-) -> DescribeGroupsResponse:
+    services: Services, request: schema.DescribeGroupsRequest, context: RequestContext
+) -> schema.DescribeGroupsResponse:
     """DescribeGroups: state and members of classic groups."""
     groups = [_describe_classic(services, group_id, context) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = context.session.operations(ResourceType.GROUP, group.group_id)
-    return DescribeGroupsResponse(groups=groups)
+    return schema.DescribeGroupsResponse(groups=groups)
 
 
-def _describe_classic(services: Services, group_id: str, context: RequestContext) -> DescribedGroup:
+def _describe_classic(services: Services, group_id: str, context: RequestContext) -> schema.DescribedGroup:
     """Describes the group. Before version 6 a missing group is `Dead`, which is no error."""
     try:
         context.ensure(DESCRIBE_GROUP, group_id)
@@ -108,7 +84,7 @@ def _describe_classic(services: Services, group_id: str, context: RequestContext
         is_missing = error.code == ErrorCode.GROUP_ID_NOT_FOUND
         state = GroupState.DEAD if is_missing else ""
         code = ErrorCode.NONE if is_missing and context.api_version < _FIRST_VERSION_WITH_NOT_FOUND else error.code
-        return DescribedGroup(code, str(error), group_id, state)
+        return schema.DescribedGroup(code, str(error), group_id, state)
 
 
 def consumer_group_describe(
@@ -160,11 +136,13 @@ def _topics_of(group: DescribedConsumerGroup) -> set[str]:
 _log = logging.getLogger("plog.groups")
 
 
-def delete_groups(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+def delete_groups(
+    services: Services, request: schema.DeleteGroupsRequest, context: RequestContext
+) -> schema.DeleteGroupsResponse:
     """DeleteGroups: deletes groups without members, and their committed offsets."""
     results = []
     for group_id in dict.fromkeys(request.groups_names):
-        result = DeletableGroupResult(group_id)
+        result = schema.DeletableGroupResult(group_id)
         try:
             context.ensure(DELETE_GROUP, group_id)
             services.node.ensure_writable()
@@ -173,22 +151,22 @@ def delete_groups(services: Services, request: DeleteGroupsRequest, context: Req
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    return DeleteGroupsResponse(results=results)
+    return schema.DeleteGroupsResponse(results=results)
 
 
 _FIRST_JOIN_WITHOUT_A_PROTOCOL = 7  # KIP-559
 
 
 def join_group(
-    services: Services, request: JoinGroupRequest, context: RequestContext
-) -> JoinGroupResponse | Pending[JoinGroupResponse]:
+    services: Services, request: schema.JoinGroupRequest, context: RequestContext
+) -> schema.JoinGroupResponse | Pending[schema.JoinGroupResponse]:
     """JoinGroup: answered when all members that the rebalance waits for have joined."""
-    answer: JoinGroupResponse | Pending[JoinGroupResponse]
+    answer: schema.JoinGroupResponse | Pending[schema.JoinGroupResponse]
     if context.may(READ_GROUP, request.group_id):
         answer = services.groups.join(request, context.client, context.api_version)
     else:
-        answer = JoinGroupResponse(error_code=READ_GROUP.refusal)
-    if isinstance(answer, JoinGroupResponse) and answer.error_code:
+        answer = schema.JoinGroupResponse(error_code=READ_GROUP.refusal)
+    if isinstance(answer, schema.JoinGroupResponse) and answer.error_code:
         answer.protocol_name = None if context.api_version >= _FIRST_JOIN_WITHOUT_A_PROTOCOL else ""
     return answer
 
@@ -197,8 +175,8 @@ _FIRST_SYNC_WITH_A_PROTOCOL = 5  # KIP-559
 
 
 def sync_group(
-    services: Services, request: SyncGroupRequest, context: RequestContext
-) -> SyncGroupResponse | Pending[SyncGroupResponse]:
+    services: Services, request: schema.SyncGroupRequest, context: RequestContext
+) -> schema.SyncGroupResponse | Pending[schema.SyncGroupResponse]:
     """SyncGroup: answered when the group's leader has sent the assignment.
 
     In a cluster the assignment is replicated before a member learns of it: otherwise a new coordinator could use the
@@ -206,9 +184,9 @@ def sync_group(
     """
     names_its_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= _FIRST_SYNC_WITH_A_PROTOCOL and not names_its_protocol:
-        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return schema.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not context.may(READ_GROUP, request.group_id):
-        return SyncGroupResponse(error_code=READ_GROUP.refusal)
+        return schema.SyncGroupResponse(error_code=READ_GROUP.refusal)
     answer = services.groups.sync(request)
     if services.membership is None:
         return answer
@@ -217,36 +195,44 @@ def sync_group(
 
 
 def _when_kept(
-    services: Services, group_id: str, answer: SyncGroupResponse
-) -> SyncGroupResponse | Pending[SyncGroupResponse]:
+    services: Services, group_id: str, answer: schema.SyncGroupResponse
+) -> schema.SyncGroupResponse | Pending[schema.SyncGroupResponse]:
     if answer.error_code:
         return answer
     return services.group_log.when_committed(group_id, answer, partial(_refuse, answer))
 
 
-def _refuse(answer: SyncGroupResponse, code: ErrorCode) -> None:
+def _refuse(answer: schema.SyncGroupResponse, code: ErrorCode) -> None:
     """Makes members join again if it took too long."""
     is_late = code is ErrorCode.REQUEST_TIMED_OUT
     answer.error_code, answer.assignment = ErrorCode.REBALANCE_IN_PROGRESS if is_late else code, b""
 
 
-def heartbeat(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+def heartbeat(
+    services: Services, request: schema.HeartbeatRequest, context: RequestContext
+) -> schema.HeartbeatResponse:
     """Heartbeat: keeps a member's session alive, and tells it if it must join again."""
-    return HeartbeatResponse(error_code=services.groups.heartbeat(request))
+    return schema.HeartbeatResponse(error_code=services.groups.heartbeat(request))
 
 
 _FIRST_VERSION_WITH_SEVERAL = 3  # KIP-345
 
 
-def leave_group(services: Services, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+def leave_group(
+    services: Services, request: schema.LeaveGroupRequest, context: RequestContext
+) -> schema.LeaveGroupResponse:
     """LeaveGroup: members leave at once, so that the others need not wait for their session to end."""
     has_several = context.api_version >= _FIRST_VERSION_WITH_SEVERAL
-    members = request.members if has_several else [MemberIdentity(request.member_id)]
+    members = request.members if has_several else [schema.MemberIdentity(request.member_id)]
     try:
         left = services.groups.leave(request.group_id, members)
     except KafkaError as error:
-        return LeaveGroupResponse(error_code=error.code)
-    return LeaveGroupResponse(members=left) if has_several else LeaveGroupResponse(error_code=left[0].error_code)
+        return schema.LeaveGroupResponse(error_code=error.code)
+    return (
+        schema.LeaveGroupResponse(members=left)
+        if has_several
+        else schema.LeaveGroupResponse(error_code=left[0].error_code)
+    )
 
 
 def consumer_group_heartbeat(
@@ -283,19 +269,19 @@ def _group_id(request: Any) -> str:
 
 
 SERVES = (
-    ServedApi(LIST_GROUPS, list_groups, by_name(DESCRIBE_THE_CLUSTER, DESCRIBE_GROUP)),
-    ServedApi(DESCRIBE_GROUPS, describe_groups, by_name(DESCRIBE_GROUP)),
+    ServedApi(schema.LIST_GROUPS, list_groups, by_name(DESCRIBE_THE_CLUSTER, DESCRIBE_GROUP)),
+    ServedApi(schema.DESCRIBE_GROUPS, describe_groups, by_name(DESCRIBE_GROUP)),
     ServedApi(
         CONSUMER_GROUP_DESCRIBE,
         consumer_group_describe,
         by_name(DESCRIBE_GROUP, DESCRIBE_TOPIC),
         needs_feature=GROUPS_OF_CONSUMERS,
     ),
-    ServedApi(DELETE_GROUPS, delete_groups, by_name(DELETE_GROUP)),
-    ServedApi(JOIN_GROUP, join_group, by_name(READ_GROUP)),
-    ServedApi(SYNC_GROUP, sync_group, by_name(READ_GROUP)),
-    ServedApi(HEARTBEAT, heartbeat, whole(READ_GROUP, name_of=_group_id)),
-    ServedApi(LEAVE_GROUP, leave_group, whole(READ_GROUP, name_of=_group_id)),
+    ServedApi(schema.DELETE_GROUPS, delete_groups, by_name(DELETE_GROUP)),
+    ServedApi(schema.JOIN_GROUP, join_group, by_name(READ_GROUP)),
+    ServedApi(schema.SYNC_GROUP, sync_group, by_name(READ_GROUP)),
+    ServedApi(schema.HEARTBEAT, heartbeat, whole(READ_GROUP, name_of=_group_id)),
+    ServedApi(schema.LEAVE_GROUP, leave_group, whole(READ_GROUP, name_of=_group_id)),
     ServedApi(
         CONSUMER_GROUP_HEARTBEAT,
         consumer_group_heartbeat,

@@ -18,21 +18,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.task import Task, Yield
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, ensure_valid_topic_name
-from core.protocol.schema.metadata import (
-    DESCRIBE_TOPIC_PARTITIONS,
-    METADATA,
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponsePartition,
-    DescribeTopicPartitionsResponseTopic,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from core.protocol.schema import metadata as schema
 from core.security.acl import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_THE_CLUSTER, DESCRIBE_TOPIC, ResourceType
 
 _log = logging.getLogger("plog.broker")
@@ -48,14 +34,16 @@ _FIRST_VERSION_WITH_IDS = 12  # KIP-516
 _NOT_REQUESTED = -(1 << 31)
 
 
-def handle(services: Services, request: MetadataRequest, context: RequestContext) -> Task[MetadataResponse]:
+def handle(
+    services: Services, request: schema.MetadataRequest, context: RequestContext
+) -> Task[schema.MetadataResponse]:
     """Raises NotInformedError."""
     if services.membership is not None and not services.image.brokers:
         raise NotInformedError
     named = (wanted.name for wanted in request.topics or () if wanted.topic_id == ZERO_UUID)
     _ensure_informed(services, filter(None, named), context)
     version = context.api_version
-    found: Iterable[TopicImage | MetadataResponseTopic | None]
+    found: Iterable[TopicImage | schema.MetadataResponseTopic | None]
     if request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics):
         services.controller.ensure_informed()
         found = (
@@ -79,8 +67,8 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
             topics.append(topic)
         if not next(described) % _MOST_AT_ONCE:
             yield Yield.GIVE_WAY
-    return MetadataResponse(
-        brokers=[MetadataResponseBroker(*broker) for broker in known.reachable.values()],
+    return schema.MetadataResponse(
+        brokers=[schema.MetadataResponseBroker(*broker) for broker in known.reachable.values()],
         cluster_id=services.node.cluster_id,
         controller_id=controller_id(services),
         topics=topics,
@@ -100,8 +88,8 @@ def _ensure_informed(services: Services, names: Iterable[str], context: RequestC
 
 
 def _find(
-    services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
-) -> TopicImage | MetadataResponseTopic:
+    services: Services, wanted: schema.MetadataRequestTopic, request: schema.MetadataRequest, context: RequestContext
+) -> TopicImage | schema.MetadataResponseTopic:
     version = context.api_version
     try:
         if wanted.topic_id != ZERO_UUID:
@@ -120,7 +108,7 @@ def _find(
     except KafkaError as error:
         is_by_id = wanted.topic_id != ZERO_UUID
         name = None if is_by_id and version >= _FIRST_VERSION_WITH_IDS else wanted.name or ""
-        return MetadataResponseTopic(
+        return schema.MetadataResponseTopic(
             error.code,
             name,
             wanted.topic_id,
@@ -150,8 +138,10 @@ def _auto_create(services: Services, name: str, context: RequestContext, *, may_
     return topic
 
 
-def _describe(topic: TopicImage, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
+def _describe(
+    topic: TopicImage, request: schema.MetadataRequest, context: RequestContext
+) -> schema.MetadataResponseTopic:
+    return schema.MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
         topic.topic_id,
@@ -160,18 +150,18 @@ def _describe(topic: TopicImage, request: MetadataRequest, context: RequestConte
     )
 
 
-def _operations(topic: str, request: MetadataRequest, context: RequestContext) -> int:
+def _operations(topic: str, request: schema.MetadataRequest, context: RequestContext) -> int:
     if not request.include_topic_authorized_operations:
         return _NOT_REQUESTED
     return context.session.operations(ResourceType.TOPIC, topic)
 
 
-def _partitions(known: MetadataBrokers, topic: TopicImage, version: int) -> Iterator[MetadataResponsePartition]:
+def _partitions(known: MetadataBrokers, topic: TopicImage, version: int) -> Iterator[schema.MetadataResponsePartition]:
     for number, partition in sorted(topic.partitions.items()):
         code, leader, offline = known.look_at(TopicPartition(topic.name, number), partition)
         if code is ErrorCode.LISTENER_NOT_FOUND and version < _FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
             code = ErrorCode.LEADER_NOT_AVAILABLE
-        described = MetadataResponsePartition(
+        described = schema.MetadataResponsePartition(
             error_code=code,
             partition_index=number,
             leader_id=leader,
@@ -185,7 +175,7 @@ def _partitions(known: MetadataBrokers, topic: TopicImage, version: int) -> Iter
         yield described
 
 
-def _leave_out_unreachable(known: MetadataBrokers, described: MetadataResponsePartition) -> None:
+def _leave_out_unreachable(known: MetadataBrokers, described: schema.MetadataResponsePartition) -> None:
     """Names only replicas on brokers in the response: clients of that time know no others."""
     replicas, isr = described.replica_nodes, described.isr_nodes
     described.replica_nodes = [node_id for node_id in replicas if node_id in known.reachable]
@@ -200,8 +190,8 @@ _MOST_PARTITIONS = 2000
 
 
 def describe_topic_partitions(
-    services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> Task[DescribeTopicPartitionsResponse]:
+    services: Services, request: schema.DescribeTopicPartitionsRequest, context: RequestContext
+) -> Task[schema.DescribeTopicPartitionsResponse]:
     """DescribeTopicPartitions: topics in the order of their names, a limited number of partitions at a time.
 
     The controller of a ZooKeeper-mode cluster reports what an election waits for (`ControllerContext.holders`): the
@@ -222,47 +212,47 @@ def describe_topic_partitions(
     going = {} if term is None else {name: term.controller.deletions.find_left(name) for name in term.context.deleted}
     image = services.image
     names = asked or sorted(image.topics.keys() | going.keys())
-    first = request.cursor or Cursor("", 0)
+    first = request.cursor or schema.Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
-        refused = [DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in asked]
-        return DescribeTopicPartitionsResponse(topics=refused)
+        refused = [schema.DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in asked]
+        return schema.DescribeTopicPartitionsResponse(topics=refused)
     known = MetadataBrokers(services, context)
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
-    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    topics: list[schema.DescribeTopicPartitionsResponseTopic] = []
     described = count(1)
     for name in (name for name in names if name >= first.topic_name):
         if not next(described) % _MOST_AT_ONCE:
             yield Yield.GIVE_WAY
         if not context.may(DESCRIBE_TOPIC, name, is_asked=bool(asked)):
             if asked:
-                topics.append(DescribeTopicPartitionsResponseTopic(DESCRIBE_TOPIC.refusal, name))
+                topics.append(schema.DescribeTopicPartitionsResponseTopic(DESCRIBE_TOPIC.refusal, name))
             continue
         topic = image.topics.get(name)
         operations = context.session.operations(ResourceType.TOPIC, name)
         if topic is None:
             if not left:
-                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))
+                return schema.DescribeTopicPartitionsResponse(topics=topics, next_cursor=schema.Cursor(name, 0))
             topics.append(_missing(name, going.get(name, {}), in_office, operations))
             continue
         numbers = sorted(topic.partitions)
         if name == first.topic_name:
             numbers = [number for number in numbers if number >= first.partition_index]
         if numbers and not left:
-            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[0]))
+            return schema.DescribeTopicPartitionsResponse(topics=topics, next_cursor=schema.Cursor(name, numbers[0]))
         topics.append(_describe_page(known, in_office, topic, numbers[:left], operations))
         if len(numbers) > left:
-            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[left]))
+            return schema.DescribeTopicPartitionsResponse(topics=topics, next_cursor=schema.Cursor(name, numbers[left]))
         left -= len(numbers)
-    return DescribeTopicPartitionsResponse(topics=topics)
+    return schema.DescribeTopicPartitionsResponse(topics=topics)
 
 
 def _missing(
     name: str, replicas_left: Mapping[int, list[int]], context: ControllerContext | None, operations: int
-) -> DescribeTopicPartitionsResponseTopic:
+) -> schema.DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     alive = {} if context is None else context.brokers
     partitions = [
-        DescribeTopicPartitionsResponsePartition(
+        schema.DescribeTopicPartitionsResponsePartition(
             error_code=code,
             partition_index=number,
             leader_id=NO_LEADER,
@@ -271,7 +261,7 @@ def _missing(
         )
         for number, brokers in replicas_left.items()
     ]
-    return DescribeTopicPartitionsResponseTopic(
+    return schema.DescribeTopicPartitionsResponseTopic(
         code,
         name,
         is_internal=name in INTERNAL_TOPICS,
@@ -282,7 +272,7 @@ def _missing(
 
 def _describe_page(
     known: MetadataBrokers, context: ControllerContext | None, topic: TopicImage, numbers: list[int], operations: int
-) -> DescribeTopicPartitionsResponseTopic:
+) -> schema.DescribeTopicPartitionsResponseTopic:
     partitions = []
     for number in numbers:
         registration = topic.partitions[number]
@@ -290,7 +280,7 @@ def _describe_page(
         code, leader, offline = known.look_at(partition, registration)
         others = {} if context is None else context.holders_out_of_sync(partition)
         partitions.append(
-            DescribeTopicPartitionsResponsePartition(
+            schema.DescribeTopicPartitionsResponsePartition(
                 error_code=code,
                 partition_index=number,
                 leader_id=leader,
@@ -302,12 +292,12 @@ def _describe_page(
                 offline_replicas=offline,
             )
         )
-    return DescribeTopicPartitionsResponseTopic(
+    return schema.DescribeTopicPartitionsResponseTopic(
         ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, operations
     )
 
 
 SERVES = (
-    ServedApi(METADATA, handle, by_name(DESCRIBE_TOPIC, CREATE_IN_CLUSTER, CREATE_TOPIC)),
-    ServedApi(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions, by_name(DESCRIBE_TOPIC)),
+    ServedApi(schema.METADATA, handle, by_name(DESCRIBE_TOPIC, CREATE_IN_CLUSTER, CREATE_TOPIC)),
+    ServedApi(schema.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions, by_name(DESCRIBE_TOPIC)),
 )

@@ -14,46 +14,8 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
-from core.protocol.schema.acls import (
-    CREATE_ACLS,
-    DELETE_ACLS,
-    DESCRIBE_ACLS,
-    AclCreation,
-    AclCreationResult,
-    AclDescription,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsFilter,
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResource,
-    DescribeAclsResponse,
-)
-from core.protocol.schema.quotas_and_users import (
-    ALTER_CLIENT_QUOTAS,
-    ALTER_USER_SCRAM_CREDENTIALS,
-    DESCRIBE_CLIENT_QUOTAS,
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlteredQuotas,
-    AlteredQuotasResult,
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-    CredentialInfo,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    DescribedQuotas,
-    DescribedValue,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-    QuotaEntity,
-)
+from core.protocol.schema import acls as acl_schema
+from core.protocol.schema import quotas_and_users as schema
 from core.security.acl import (
     ALTER_CLUSTER,
     ALTER_CLUSTER_CONFIGS,
@@ -73,49 +35,51 @@ if TYPE_CHECKING:
 
 
 def describe_client_quotas(
-    services: Services, request: DescribeClientQuotasRequest, context: RequestContext
-) -> DescribeClientQuotasResponse:
+    services: Services, request: schema.DescribeClientQuotasRequest, context: RequestContext
+) -> schema.DescribeClientQuotasResponse:
     """DescribeClientQuotas: the client quotas of a cluster, or of the metadata log of a lone broker."""
     filters = [(one.entity_type, Filter(one.match_type, one.match)) for one in request.components]
     try:
         ensure_filters(filters)
     except KafkaError as error:
-        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+        return schema.DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     membership = services.membership
     known = quotas_in_image(services.image.security) if membership is None else membership.quotas.all()
     found = find_quotas(known, dict(filters), is_strict=request.strict)
     entries = [
-        DescribedQuotas(
-            [QuotaEntity(kind, name) for kind, name in named.items()],
-            [DescribedValue(key, value) for key, value in quotas.items()],
+        schema.DescribedQuotas(
+            [schema.QuotaEntity(kind, name) for kind, name in named.items()],
+            [schema.DescribedValue(key, value) for key, value in quotas.items()],
         )
         for named, quotas in found
     ]
-    return DescribeClientQuotasResponse(error_message="" if membership is None else None, entries=entries)
+    return schema.DescribeClientQuotasResponse(error_message="" if membership is None else None, entries=entries)
 
 
 _Outcome = KafkaError | Pending[KafkaError | None] | None
 
 
 def alter_client_quotas(
-    services: Services, request: AlterClientQuotasRequest, context: RequestContext
-) -> AlterClientQuotasResponse | Pending[AlterClientQuotasResponse]:
+    services: Services, request: schema.AlterClientQuotasRequest, context: RequestContext
+) -> schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse]:
     """AlterClientQuotas: changes the client quotas of a cluster; any of its brokers can do that."""
     assert services.membership is not None, "a lone broker does not know it"
     quotas = services.membership.quotas
     times = Counter(_name(entry) for entry in request.entries)
-    answer: AlterClientQuotasResponse | Pending[AlterClientQuotasResponse] = AlterClientQuotasResponse()
+    answer: schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse] = (
+        schema.AlterClientQuotasResponse()
+    )
     for entry in request.entries:
         outcome = _alter(quotas, entry, times[_name(entry)], validate_only=request.validate_only)
         answer = _after(answer, entry, outcome)
     return answer
 
 
-def _name(entry: AlteredQuotas) -> frozenset[tuple[str, str | None]]:
+def _name(entry: schema.AlteredQuotas) -> frozenset[tuple[str, str | None]]:
     return frozenset((one.entity_type, one.entity_name) for one in entry.entity)
 
 
-def _alter(quotas: ClientQuotas, entry: AlteredQuotas, times: int, *, validate_only: bool) -> _Outcome:
+def _alter(quotas: ClientQuotas, entry: schema.AlteredQuotas, times: int, *, validate_only: bool) -> _Outcome:
     named = {one.entity_type: one.entity_name for one in entry.entity}
     changes = {op.key: None if op.remove else op.value for op in entry.ops}
     try:
@@ -127,13 +91,15 @@ def _alter(quotas: ClientQuotas, entry: AlteredQuotas, times: int, *, validate_o
 
 
 def _after(
-    answer: AlterClientQuotasResponse | Pending[AlterClientQuotasResponse], entry: AlteredQuotas, outcome: _Outcome
-) -> AlterClientQuotasResponse | Pending[AlterClientQuotasResponse]:
+    answer: schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse],
+    entry: schema.AlteredQuotas,
+    outcome: _Outcome,
+) -> schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse]:
     """Adds an entry's outcome to the answer, when both are known."""
 
-    def add(before: AlterClientQuotasResponse, error: KafkaError | None) -> AlterClientQuotasResponse:
+    def add(before: schema.AlterClientQuotasResponse, error: KafkaError | None) -> schema.AlterClientQuotasResponse:
         code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
-        before.entries.append(AlteredQuotasResult(code, message, entry.entity))
+        before.entries.append(schema.AlteredQuotasResult(code, message, entry.entity))
         return before
 
     if isinstance(outcome, Pending):
@@ -146,14 +112,14 @@ def _after(
 
 
 def describe_user_scram_credentials(
-    services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> DescribeUserScramCredentialsResponse:
+    services: Services, request: schema.DescribeUserScramCredentialsRequest, context: RequestContext
+) -> schema.DescribeUserScramCredentialsResponse:
     """DescribeUserScramCredentials: the named users with SCRAM credentials, or all of them if none is named."""
     known = services.security.scram_users()
     asked = Counter(user.name for user in request.users or ())
     results = []
     for name in asked or known:
-        result = DescribeUserScramCredentialsResult(name, error_message="")
+        result = schema.DescribeUserScramCredentialsResult(name, error_message="")
         if asked[name] > 1:
             what = "Cannot describe SCRAM credentials for the same user twice in a single request"
             result.error_code, result.error_message = ErrorCode.DUPLICATE_RESOURCE, f"{what}: {name}"
@@ -161,14 +127,14 @@ def describe_user_scram_credentials(
             what = "Attempt to describe a user credential that does not exist"
             result.error_code, result.error_message = ErrorCode.RESOURCE_NOT_FOUND, f"{what}: {name}"
         else:
-            result.credential_infos = [CredentialInfo(*one) for one in known[name].items()]
+            result.credential_infos = [schema.CredentialInfo(*one) for one in known[name].items()]
         results.append(result)
-    return DescribeUserScramCredentialsResponse(error_message="", results=results)
+    return schema.DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
 def alter_user_scram_credentials(
-    services: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
-) -> AlterUserScramCredentialsResponse | Pending[AlterUserScramCredentialsResponse]:
+    services: Services, request: schema.AlterUserScramCredentialsRequest, context: RequestContext
+) -> schema.AlterUserScramCredentialsResponse | Pending[schema.AlterUserScramCredentialsResponse]:
     """AlterUserScramCredentials: sets and deletes credentials. The password itself never comes here."""
     alterations = _alterations_of(request)
     if len(alterations) > _MOST_NAMED:
@@ -182,13 +148,15 @@ def alter_user_scram_credentials(
     return outcomes.map(_altered) if isinstance(outcomes, Pending) else _altered(outcomes)
 
 
-def _alterations_of(request: AlterUserScramCredentialsRequest) -> list[ScramAlteration]:
+def _alterations_of(request: schema.AlterUserScramCredentialsRequest) -> list[ScramAlteration]:
     return [*request.deletions, *request.upsertions]
 
 
-def _altered(outcomes: Mapping[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:
-    results = [AlterUserScramCredentialsResult(user, *_code_and_message(error)) for user, error in outcomes.items()]
-    return AlterUserScramCredentialsResponse(results=results)
+def _altered(outcomes: Mapping[str, KafkaError | None]) -> schema.AlterUserScramCredentialsResponse:
+    results = [
+        schema.AlterUserScramCredentialsResult(user, *_code_and_message(error)) for user, error in outcomes.items()
+    ]
+    return schema.AlterUserScramCredentialsResponse(results=results)
 
 
 def _code_and_message(error: KafkaError | None, success: str | None = None) -> tuple[ErrorCode, str | None]:
@@ -220,25 +188,27 @@ def _find_refusal(session: Session) -> KafkaError | None:
     return None if session.authorizer is not None or session.principal.is_local else _NO_AUTHORIZER
 
 
-def describe_acls(services: Services, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+def describe_acls(
+    services: Services, request: acl_schema.DescribeAclsRequest, context: RequestContext
+) -> acl_schema.DescribeAclsResponse:
     """DescribeAcls: the ACLs that match the filter, by resource. The owner of a directory that is served without an
     authorizer learns from the message that nobody obeys them yet.
     """
     wanted = _filter_of(request)
     if (refusal := _find_refusal(context.session)) is not None:
-        return DescribeAclsResponse(0, refusal.code, refusal.message)
-    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+        return acl_schema.DescribeAclsResponse(0, refusal.code, refusal.message)
+    resources: dict[tuple[int, str, int], acl_schema.DescribeAclsResource] = {}
     for acl in filter(wanted.matches, services.security.acls()):
-        resource = resources.setdefault(acl[:3], DescribeAclsResource(*acl[:3]))
-        resource.acls.append(AclDescription(*acl[3:]))
+        resource = resources.setdefault(acl[:3], acl_schema.DescribeAclsResource(*acl[:3]))
+        resource.acls.append(acl_schema.AclDescription(*acl[3:]))
     is_open = context.session.authorizer is None and context.session.listener
     message = _NO_AUTHORIZER.message if is_open else ""
-    return DescribeAclsResponse(error_message=message, resources=list(resources.values()))
+    return acl_schema.DescribeAclsResponse(error_message=message, resources=list(resources.values()))
 
 
 def create_acls(
-    services: Services, request: CreateAclsRequest, context: RequestContext
-) -> CreateAclsResponse | Pending[CreateAclsResponse]:
+    services: Services, request: acl_schema.CreateAclsRequest, context: RequestContext
+) -> acl_schema.CreateAclsResponse | Pending[acl_schema.CreateAclsResponse]:
     """CreateAcls: adds ACLs, all that are sound at once."""
     if (count := len(request.creations)) > _MOST_NAMED:
         return _created([_TOO_MANY] * count)
@@ -251,7 +221,7 @@ def create_acls(
     problems = [_find_problem(acl) for acl in acls]
     sound = [acl for acl, problem in zip(acls, problems, strict=True) if problem is None]
 
-    def answer(outcomes: Iterable[KafkaError | None]) -> CreateAclsResponse:
+    def answer(outcomes: Iterable[KafkaError | None]) -> acl_schema.CreateAclsResponse:
         of_sound = iter(outcomes)
         return _created([next(of_sound) if problem is None else problem for problem in problems])
 
@@ -263,8 +233,10 @@ def create_acls(
     return outcomes.map(answer) if isinstance(outcomes, Pending) else answer(outcomes)
 
 
-def _created(outcomes: Iterable[KafkaError | None]) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[AclCreationResult(*_code_and_message(error, "")) for error in outcomes])
+def _created(outcomes: Iterable[KafkaError | None]) -> acl_schema.CreateAclsResponse:
+    return acl_schema.CreateAclsResponse(
+        results=[acl_schema.AclCreationResult(*_code_and_message(error, "")) for error in outcomes]
+    )
 
 
 def _find_problem(acl: Acl) -> KafkaError | None:
@@ -276,8 +248,8 @@ def _find_problem(acl: Acl) -> KafkaError | None:
 
 
 def delete_acls(
-    services: Services, request: DeleteAclsRequest, context: RequestContext
-) -> DeleteAclsResponse | Pending[DeleteAclsResponse]:
+    services: Services, request: acl_schema.DeleteAclsRequest, context: RequestContext
+) -> acl_schema.DeleteAclsResponse | Pending[acl_schema.DeleteAclsResponse]:
     """DeleteAcls: deletes the ACLs that match any of the filters."""
     if (count := len(request.filters)) > _MOST_NAMED:
         return _deleted([_TOO_MANY] * count)
@@ -292,28 +264,28 @@ def delete_acls(
     return outcomes.map(_deleted) if isinstance(outcomes, Pending) else _deleted(outcomes)
 
 
-def _deleted(outcomes: Deletions) -> DeleteAclsResponse:
+def _deleted(outcomes: Deletions) -> acl_schema.DeleteAclsResponse:
     results = []
     for outcome in outcomes:
         if isinstance(outcome, KafkaError):
-            results.append(DeleteAclsFilterResult(*_code_and_message(outcome)))
+            results.append(acl_schema.DeleteAclsFilterResult(*_code_and_message(outcome)))
             continue
-        result = DeleteAclsFilterResult(error_message=None)
+        result = acl_schema.DeleteAclsFilterResult(error_message=None)
         for acl, error in outcome:
             code, message = _code_and_message(error)
-            result.matching_acls.append(DeleteAclsMatchingAcl(code, message, *acl))
+            result.matching_acls.append(acl_schema.DeleteAclsMatchingAcl(code, message, *acl))
         results.append(result)
-    return DeleteAclsResponse(filter_results=results)
+    return acl_schema.DeleteAclsResponse(filter_results=results)
 
 
-def _acl_of(asked: AclCreation) -> Acl:
+def _acl_of(asked: acl_schema.AclCreation) -> Acl:
     _ensure_known(asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
     _ensure_storable((asked.resource_name, asked.principal, asked.host))
     pattern = asked.resource_type, asked.resource_name, asked.resource_pattern_type
     return Acl.of_numbers(*pattern, asked.principal, asked.host, asked.operation, asked.permission_type)
 
 
-def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def _filter_of(asked: acl_schema.DescribeAclsRequest | acl_schema.DeleteAclsFilter) -> AclFilter:
     _ensure_known(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
     return AclFilter(
         resource_type=ResourceType(asked.resource_type_filter),
@@ -347,59 +319,67 @@ def _is_for_filters(acl: Acl) -> bool:
     return 1 in (acl.resource_type, kind, acl.operation, acl.permission_type) or kind is PatternType.MATCH
 
 
-def _refuse_description(_request: DescribeClientQuotasRequest, code: ErrorCode) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_code=code, error_message=code.text, entries=None)
+def _refuse_description(
+    _request: schema.DescribeClientQuotasRequest, code: ErrorCode
+) -> schema.DescribeClientQuotasResponse:
+    return schema.DescribeClientQuotasResponse(error_code=code, error_message=code.text, entries=None)
 
 
 def _refuse_descriptions(
-    request: DescribeUserScramCredentialsRequest, code: ErrorCode
-) -> DescribeUserScramCredentialsResponse:
+    request: schema.DescribeUserScramCredentialsRequest, code: ErrorCode
+) -> schema.DescribeUserScramCredentialsResponse:
     """As Kafka does, the results do not name the users."""
-    results = [DescribeUserScramCredentialsResult("", code, code.text) for _ in request.users or ()]
-    return DescribeUserScramCredentialsResponse(error_code=code, error_message=code.text, results=results)
+    results = [schema.DescribeUserScramCredentialsResult("", code, code.text) for _ in request.users or ()]
+    return schema.DescribeUserScramCredentialsResponse(error_code=code, error_message=code.text, results=results)
 
 
-def _refuse_quotas(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(
-        entries=[AlteredQuotasResult(code, code.text, entry.entity) for entry in request.entries]
+def _refuse_quotas(request: schema.AlterClientQuotasRequest, code: ErrorCode) -> schema.AlterClientQuotasResponse:
+    return schema.AlterClientQuotasResponse(
+        entries=[schema.AlteredQuotasResult(code, code.text, entry.entity) for entry in request.entries]
     )
 
 
-def _refuse_creations(request: CreateAclsRequest, code: ErrorCode) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[AclCreationResult(code, code.text) for _ in request.creations])
+def _refuse_creations(request: acl_schema.CreateAclsRequest, code: ErrorCode) -> acl_schema.CreateAclsResponse:
+    return acl_schema.CreateAclsResponse(
+        results=[acl_schema.AclCreationResult(code, code.text) for _ in request.creations]
+    )
 
 
 def _refuse_alterations(
-    request: AlterUserScramCredentialsRequest, code: ErrorCode
-) -> AlterUserScramCredentialsResponse:
+    request: schema.AlterUserScramCredentialsRequest, code: ErrorCode
+) -> schema.AlterUserScramCredentialsResponse:
     return _altered({one.name: KafkaError(code) for one in _alterations_of(request)})
 
 
-def _refuse_deletions(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
-    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(code, code.text) for _ in request.filters])
+def _refuse_deletions(request: acl_schema.DeleteAclsRequest, code: ErrorCode) -> acl_schema.DeleteAclsResponse:
+    return acl_schema.DeleteAclsResponse(
+        filter_results=[acl_schema.DeleteAclsFilterResult(code, code.text) for _ in request.filters]
+    )
 
 
 SERVES = (
     ServedApi(
-        DESCRIBE_CLIENT_QUOTAS, describe_client_quotas, whole(DESCRIBE_CLUSTER_CONFIGS, refuse=_refuse_description)
+        schema.DESCRIBE_CLIENT_QUOTAS,
+        describe_client_quotas,
+        whole(DESCRIBE_CLUSTER_CONFIGS, refuse=_refuse_description),
     ),
     ServedApi(
-        ALTER_CLIENT_QUOTAS,
+        schema.ALTER_CLIENT_QUOTAS,
         alter_client_quotas,
         whole(ALTER_CLUSTER_CONFIGS, refuse=_refuse_quotas),
         is_for_controllers=True,
     ),
     ServedApi(
-        DESCRIBE_USER_SCRAM_CREDENTIALS,
+        schema.DESCRIBE_USER_SCRAM_CREDENTIALS,
         describe_user_scram_credentials,
         whole(DESCRIBE_THE_CLUSTER, refuse=_refuse_descriptions),
     ),
     ServedApi(
-        ALTER_USER_SCRAM_CREDENTIALS,
+        schema.ALTER_USER_SCRAM_CREDENTIALS,
         alter_user_scram_credentials,
         whole(ALTER_CLUSTER, refuse=_refuse_alterations),
     ),
-    ServedApi(DESCRIBE_ACLS, describe_acls, whole(DESCRIBE_THE_CLUSTER)),
-    ServedApi(CREATE_ACLS, create_acls, whole(ALTER_CLUSTER, refuse=_refuse_creations)),
-    ServedApi(DELETE_ACLS, delete_acls, whole(ALTER_CLUSTER, refuse=_refuse_deletions)),
+    ServedApi(acl_schema.DESCRIBE_ACLS, describe_acls, whole(DESCRIBE_THE_CLUSTER)),
+    ServedApi(acl_schema.CREATE_ACLS, create_acls, whole(ALTER_CLUSTER, refuse=_refuse_creations)),
+    ServedApi(acl_schema.DELETE_ACLS, delete_acls, whole(ALTER_CLUSTER, refuse=_refuse_deletions)),
 )

@@ -25,29 +25,7 @@ from core.common.task import Task, Yield, wait_for
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID
 from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.files.log_config import TOPIC_CONFIG
-from core.protocol.schema.topic_changes import (
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_RECORDS,
-    DELETE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeletableTopicResult,
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from core.protocol.schema import topic_changes as schema
 from core.security.acl import (
     ALTER_TOPIC,
     CREATE_IN_CLUSTER,
@@ -64,8 +42,8 @@ Made = dict[str, TopicImage | KafkaError]
 
 
 def create_topics(
-    services: Services, request: CreateTopicsRequest, context: RequestContext
-) -> Task[CreateTopicsResponse]:
+    services: Services, request: schema.CreateTopicsRequest, context: RequestContext
+) -> Task[schema.CreateTopicsResponse]:
     """CreateTopics: creates topics, each independent of the others."""
     wanted = _wanted(request, context)
     made = yield from _create(services, request, [one for one in wanted.values() if isinstance(one, NewTopic)])
@@ -78,12 +56,12 @@ def create_topics(
                 services.configs.log_kept_only(TOPIC_CONFIG, new.configs)
                 _log.info("created topic %s for %s", name, context.sender)
         elif isinstance(outcome, KafkaError):
-            results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
+            results.append(schema.CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
         yield Yield.GIVE_WAY
-    return CreateTopicsResponse(topics=results)
+    return schema.CreateTopicsResponse(topics=results)
 
 
-def _wanted(request: CreateTopicsRequest, context: RequestContext) -> Wanted:
+def _wanted(request: schema.CreateTopicsRequest, context: RequestContext) -> Wanted:
     times = Counter(topic.name for topic in request.topics)
     wanted: Wanted = {}
     may_create_all = context.may(CREATE_IN_CLUSTER, is_asked=False)
@@ -97,7 +75,7 @@ def _wanted(request: CreateTopicsRequest, context: RequestContext) -> Wanted:
     return wanted
 
 
-def _create(services: Services, request: CreateTopicsRequest, topics: list[NewTopic]) -> Task[Made]:
+def _create(services: Services, request: schema.CreateTopicsRequest, topics: list[NewTopic]) -> Task[Made]:
     control = find_control(services)
     if control is not None:
         controller = ControllerTopics(control, services.controller, services.configs)
@@ -109,7 +87,7 @@ def _create(services: Services, request: CreateTopicsRequest, topics: list[NewTo
         return {topic.name: error for topic in topics}
 
 
-def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
+def _new_topic(wanted: schema.CreatableTopic, times: int) -> NewTopic:
     """Raises KafkaError if the request contradicts itself."""
     if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -120,9 +98,9 @@ def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
 
 def _described(
     services: Services, topic: TopicImage, overrides: Mapping[str, str | None], context: RequestContext
-) -> CreatableTopicResult:
+) -> schema.CreatableTopicResult:
     if not context.may(DESCRIBE_TOPIC_CONFIGS, topic.name):
-        return CreatableTopicResult(
+        return schema.CreatableTopicResult(
             topic.name,
             topic.topic_id,
             error_message=None,
@@ -130,19 +108,21 @@ def _described(
             topic_config_error_code=DESCRIBE_TOPIC_CONFIGS.refusal,
         )
     configs = describe_topic_configs(services.config, {n: v for n, v in overrides.items() if v is not None})
-    return CreatableTopicResult(
+    return schema.CreatableTopicResult(
         topic.name,
         topic.topic_id,
         error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
-        configs=[CreatableTopicConfigs(c.name, c.value, read_only=False, config_source=c.source) for c in configs],
+        configs=[
+            schema.CreatableTopicConfigs(c.name, c.value, read_only=False, config_source=c.source) for c in configs
+        ],
     )
 
 
 def create_partitions(
-    services: Services, request: CreatePartitionsRequest, context: RequestContext
-) -> CreatePartitionsResponse | Pending[CreatePartitionsResponse]:
+    services: Services, request: schema.CreatePartitionsRequest, context: RequestContext
+) -> schema.CreatePartitionsResponse | Pending[schema.CreatePartitionsResponse]:
     """CreatePartitions: topics grow, never shrink."""
     control = find_control(services)
     refused = {topic.name for topic in request.topics if not context.may(ALTER_TOPIC, topic.name)}
@@ -155,7 +135,7 @@ def create_partitions(
     return grown.map(lambda outcomes: _growth_answer(request, {**outcomes, **refusals}, context))
 
 
-def _wanted_growth(request: CreatePartitionsRequest, refused: Set[str]) -> list[Growth]:
+def _wanted_growth(request: schema.CreatePartitionsRequest, refused: Set[str]) -> list[Growth]:
     """Returns the growth of each topic that the request names once, and that the client may alter."""
     times = Counter(topic.name for topic in request.topics)
     return [
@@ -168,23 +148,23 @@ def _wanted_growth(request: CreatePartitionsRequest, refused: Set[str]) -> list[
 
 
 def _growth_answer(
-    request: CreatePartitionsRequest, outcomes: Mapping[str, KafkaError | None], context: RequestContext
-) -> CreatePartitionsResponse:
+    request: schema.CreatePartitionsRequest, outcomes: Mapping[str, KafkaError | None], context: RequestContext
+) -> schema.CreatePartitionsResponse:
     results = []
     for name, wanted in {topic.name: topic for topic in request.topics}.items():
-        result = CreatePartitionsTopicResult(name)
+        result = schema.CreatePartitionsTopicResult(name)
         error = outcomes.get(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
         if error is not None:
             result.error_code, result.error_message = error.code, error.message
         elif not request.validate_only:
             _log_growth(wanted, context)
         results.append(result)
-    return CreatePartitionsResponse(results=results)
+    return schema.CreatePartitionsResponse(results=results)
 
 
 def _create_partitions(
-    services: Services, request: CreatePartitionsRequest, context: RequestContext, refused: Set[str]
-) -> Task[CreatePartitionsResponse]:
+    services: Services, request: schema.CreatePartitionsRequest, context: RequestContext, refused: Set[str]
+) -> Task[schema.CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     too_many: KafkaError | None = None
     try:
@@ -195,7 +175,7 @@ def _create_partitions(
         too_many = error
     results = []
     for name, wanted in {topic.name: topic for topic in request.topics}.items():
-        result = CreatePartitionsTopicResult(name)
+        result = schema.CreatePartitionsTopicResult(name)
         try:
             if times[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -213,10 +193,10 @@ def _create_partitions(
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
         yield Yield.GIVE_WAY
-    return CreatePartitionsResponse(results=results)
+    return schema.CreatePartitionsResponse(results=results)
 
 
-def _log_growth(topic: CreatePartitionsTopic, context: RequestContext) -> None:
+def _log_growth(topic: schema.CreatePartitionsTopic, context: RequestContext) -> None:
     _log.info("added partitions to topic %s, which has %d now, for %s", topic.name, topic.count, context.sender)
 
 
@@ -225,12 +205,12 @@ _FIRST_VERSION_WITH_IDS = 6  # KIP-516
 
 
 def delete_topics(
-    services: Services, request: DeleteTopicsRequest, context: RequestContext
-) -> Task[DeleteTopicsResponse]:
+    services: Services, request: schema.DeleteTopicsRequest, context: RequestContext
+) -> Task[schema.DeleteTopicsResponse]:
     """DeleteTopics: deletes topics by name, or by id."""
     version = context.api_version
     has_ids = version >= _FIRST_VERSION_WITH_IDS
-    wanted = request.topics if has_ids else [DeleteTopicState(name) for name in request.topic_names]
+    wanted = request.topics if has_ids else [schema.DeleteTopicState(name) for name in request.topic_names]
     responses, going = _sort_out(services, wanted, context)
     names = [result.name for result in going if result.name is not None]
     outcomes = yield from _delete(services, names, request.timeout_ms)
@@ -241,17 +221,17 @@ def delete_topics(
         else:
             _log.info("deleted topic %s for %s", result.name, context.sender)
         yield Yield.GIVE_WAY
-    return DeleteTopicsResponse(responses=responses)
+    return schema.DeleteTopicsResponse(responses=responses)
 
 
 def _sort_out(
-    services: Services, wanted: Sequence[DeleteTopicState], context: RequestContext
-) -> tuple[list[DeletableTopicResult], list[DeletableTopicResult]]:
+    services: Services, wanted: Sequence[schema.DeleteTopicState], context: RequestContext
+) -> tuple[list[schema.DeletableTopicResult], list[schema.DeletableTopicResult]]:
     times = Counter(_topic_id(services, state, context) for state in wanted if _is_named_well(state))
-    responses: list[DeletableTopicResult] = []
-    going: list[DeletableTopicResult] = []
+    responses: list[schema.DeletableTopicResult] = []
+    going: list[schema.DeletableTopicResult] = []
     for state in {(state.name, state.topic_id): state for state in wanted}.values():
-        result = DeletableTopicResult(state.name, state.topic_id)
+        result = schema.DeletableTopicResult(state.name, state.topic_id)
         responses.append(result)
         try:
             if times[_topic_id(services, state, context)] > 1:
@@ -280,15 +260,15 @@ def _delete(services: Services, names: list[str], timeout_ms: int) -> Task[Mappi
     return dict.fromkeys(names, problem)
 
 
-def _refuse(result: DeletableTopicResult, error: KafkaError) -> None:
+def _refuse(result: schema.DeletableTopicResult, error: KafkaError) -> None:
     result.error_code, result.error_message = error.code, error.message
 
 
-def _is_named_well(state: DeleteTopicState) -> bool:
+def _is_named_well(state: schema.DeleteTopicState) -> bool:
     return (state.name is None) != (state.topic_id == ZERO_UUID)
 
 
-def _topic_id(services: Services, state: DeleteTopicState, context: RequestContext) -> bytes | str | None:
+def _topic_id(services: Services, state: schema.DeleteTopicState, context: RequestContext) -> bytes | str | None:
     """Returns the id of the topic, or the name or id of the request if the topic does not exist, or if the client may
     not describe it: it does not learn of which topic an id is.
     """
@@ -297,7 +277,7 @@ def _topic_id(services: Services, state: DeleteTopicState, context: RequestConte
     return topic.topic_id if topic is not None and is_seen else state.name or state.topic_id
 
 
-def _find_topic(services: Services, state: DeleteTopicState, context: RequestContext) -> TopicImage:
+def _find_topic(services: Services, state: schema.DeleteTopicState, context: RequestContext) -> TopicImage:
     """Finds the topic. Raises KafkaError if it may not be deleted, or does not exist."""
     if not services.config.delete_topic_enable:
         has_code = context.api_version >= _FIRST_VERSION_WITH_DELETION_DISABLED
@@ -333,7 +313,7 @@ class _Deleted(NamedTuple):
 
     partition: Partition
     offset: int
-    result: DeleteRecordsPartitionResult
+    result: schema.DeleteRecordsPartitionResult
 
     @property
     def is_done(self) -> bool:
@@ -349,8 +329,8 @@ class _Deleted(NamedTuple):
 
 
 def delete_records(
-    services: Services, request: DeleteRecordsRequest, context: RequestContext
-) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
+    services: Services, request: schema.DeleteRecordsRequest, context: RequestContext
+) -> schema.DeleteRecordsResponse | Pending[schema.DeleteRecordsResponse]:
     """DeleteRecords: moves the log start offset of a partition. Consumers no longer get earlier records, and the next
     retention check deletes them from the disk. The answer waits until the followers' logs start there, too: until then
     one of them could become leader and serve the records again.
@@ -361,7 +341,7 @@ def delete_records(
         partitions = []
         is_allowed = context.may(DELETE_TOPIC, topic.name)
         for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():  # the last counts
-            result = DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, ErrorCode.NONE)
+            result = schema.DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, ErrorCode.NONE)
             partitions.append(result)
             try:
                 if not is_allowed:
@@ -372,8 +352,8 @@ def delete_records(
                 _records_log.info("deleted the records of %s below offset %d for %s", at, done.offset, who)
             except KafkaError as error:
                 result.error_code = error.code
-        topics.append(DeleteRecordsTopicResult(topic.name, partitions))
-    response = DeleteRecordsResponse(topics=topics)
+        topics.append(schema.DeleteRecordsTopicResult(topic.name, partitions))
+    response = schema.DeleteRecordsResponse(topics=topics)
     if not deleted:
         return response
     try:
@@ -387,7 +367,9 @@ def delete_records(
     return when_committed(services.replicas, waiting, response, request.timeout_ms)
 
 
-def _delete_records(services: Services, topic: str, offset: int, result: DeleteRecordsPartitionResult) -> _Deleted:
+def _delete_records(
+    services: Services, topic: str, offset: int, result: schema.DeleteRecordsPartitionResult
+) -> _Deleted:
     """Moves the log start offset, and puts the lowest one of all live replicas into the result."""
     services.node.ensure_writable()
     partition = services.replicas.find(topic, result.partition_index)
@@ -408,9 +390,12 @@ def _delete_records(services: Services, topic: str, offset: int, result: DeleteR
 
 SERVES = (
     ServedApi(
-        CREATE_TOPICS, create_topics, by_name(CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS), is_owed=True
+        schema.CREATE_TOPICS,
+        create_topics,
+        by_name(CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS),
+        is_owed=True,
     ),
-    ServedApi(CREATE_PARTITIONS, create_partitions, by_name(ALTER_TOPIC)),
-    ServedApi(DELETE_TOPICS, delete_topics, by_name(DESCRIBE_TOPIC, DELETE_TOPIC), is_owed=True),
-    ServedApi(DELETE_RECORDS, delete_records, by_name(DELETE_TOPIC)),
+    ServedApi(schema.CREATE_PARTITIONS, create_partitions, by_name(ALTER_TOPIC)),
+    ServedApi(schema.DELETE_TOPICS, delete_topics, by_name(DESCRIBE_TOPIC, DELETE_TOPIC), is_owed=True),
+    ServedApi(schema.DELETE_RECORDS, delete_records, by_name(DELETE_TOPIC)),
 )

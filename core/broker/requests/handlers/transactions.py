@@ -17,31 +17,7 @@ from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import Outcome
 from core.coordinator.transaction_state import RAISES_EPOCH
-from core.protocol.schema.transactions import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    INIT_PRODUCER_ID,
-    WRITE_TXN_MARKERS,
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopicResult,
-    AddPartitionsToTxnTransaction,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    WritableTxnMarker,
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from core.protocol.schema import transactions as schema
 from core.records.control_record import EndTransactionMarker
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from core.security.acl import (
@@ -57,8 +33,8 @@ _FIRST_INIT_WITH_PRODUCER_FENCED = 4  # KIP-588
 
 
 def init_producer_id(
-    services: Services, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
+    services: Services, request: schema.InitProducerIdRequest, context: RequestContext
+) -> schema.InitProducerIdResponse | Pending[schema.InitProducerIdResponse]:
     """InitProducerId: an unused id for an idempotent producer; for a transactional one, its next epoch."""
     transactional_id = request.transactional_id
     if transactional_id is not None:
@@ -73,7 +49,9 @@ def init_producer_id(
         return _refused_id(ErrorCode.INVALID_REQUEST)
     try:
         if request.transactional_id is None:
-            return InitProducerIdResponse(producer_id=services.transaction_log.next_producer_id(), producer_epoch=0)
+            return schema.InitProducerIdResponse(
+                producer_id=services.transaction_log.next_producer_id(), producer_epoch=0
+            )
         expected = None
         if names_producer:
             expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -83,15 +61,15 @@ def init_producer_id(
     except KafkaError as error:
         knows_fenced = context.api_version >= _FIRST_INIT_WITH_PRODUCER_FENCED
         return _refused_id(code_for_client(error.code, knows_fenced=knows_fenced))
-    answer = InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+    answer = schema.InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
     return services.transaction_log.when_committed(request.transactional_id, answer, partial(_refuse_id, answer))
 
 
-def _refused_id(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
+def _refused_id(code: ErrorCode) -> schema.InitProducerIdResponse:
+    return schema.InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def _refuse_id(answer: InitProducerIdResponse, _code: ErrorCode) -> None:
+def _refuse_id(answer: schema.InitProducerIdResponse, _code: ErrorCode) -> None:
     answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     answer.producer_id, answer.producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
 
@@ -103,18 +81,18 @@ Results = dict[TopicPartition, ErrorCode]
 
 
 def add_partitions_to_txn(
-    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
-) -> AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]:
+    services: Services, request: schema.AddPartitionsToTxnRequest, context: RequestContext
+) -> schema.AddPartitionsToTxnResponse | Pending[schema.AddPartitionsToTxnResponse]:
     """AddPartitionsToTxn: adds partitions to a transaction; from version 4, which brokers send, to several
     transactions, or verifies that they were added.
     """
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     if is_batched and not context.may(CLUSTER_ACTION):
-        return AddPartitionsToTxnResponse(error_code=CLUSTER_ACTION.refusal)
+        return schema.AddPartitionsToTxnResponse(error_code=CLUSTER_ACTION.refusal)
     transactions = request.transactions
     if not is_batched:
         transactions = [
-            AddPartitionsToTxnTransaction(
+            schema.AddPartitionsToTxnTransaction(
                 request.v3_and_below_transactional_id,
                 request.v3_and_below_producer_id,
                 request.v3_and_below_producer_epoch,
@@ -127,16 +105,16 @@ def add_partitions_to_txn(
         results = None if is_batched else _find_refused(transaction, context)
         results = results or _add(services, transaction, context.api_version)
         topics = _topic_results(transaction, results)
-        answered.append(AddPartitionsToTxnResult(transaction.transactional_id, topics))
+        answered.append(schema.AddPartitionsToTxnResult(transaction.transactional_id, topics))
         waiting += _find_uncommitted(services, transaction, topics)
     if is_batched:
-        answer = AddPartitionsToTxnResponse(results_by_transaction=answered)
+        answer = schema.AddPartitionsToTxnResponse(results_by_transaction=answered)
     else:
-        answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answered[0].topic_results)
+        answer = schema.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answered[0].topic_results)
     return when_committed(services.replicas, waiting, answer)
 
 
-def _find_refused(transaction: AddPartitionsToTxnTransaction, context: RequestContext) -> Results | None:
+def _find_refused(transaction: schema.AddPartitionsToTxnTransaction, context: RequestContext) -> Results | None:
     """Returns the errors of a producer that may not write with the transactional id, or not to each of the topics: then
     none is added.
     """
@@ -149,7 +127,7 @@ def _find_refused(transaction: AddPartitionsToTxnTransaction, context: RequestCo
     return {name: WRITE_TOPIC.refusal if name.topic in refused else ErrorCode.OPERATION_NOT_ATTEMPTED for name in names}
 
 
-def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version: int) -> Results:
+def _add(services: Services, transaction: schema.AddPartitionsToTxnTransaction, version: int) -> Results:
     """Returns an error code for each partition; if one partition is unknown, none is added."""
     names = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
@@ -184,12 +162,14 @@ def _verify(services: Services, transactional_id: str, producer: ProducerIdAndEp
     return ErrorCode.NONE
 
 
-def _topic_results(transaction: AddPartitionsToTxnTransaction, results: Results) -> list[AddPartitionsToTxnTopicResult]:
+def _topic_results(
+    transaction: schema.AddPartitionsToTxnTransaction, results: Results
+) -> list[schema.AddPartitionsToTxnTopicResult]:
     return [
-        AddPartitionsToTxnTopicResult(
+        schema.AddPartitionsToTxnTopicResult(
             topic.name,
             [
-                AddPartitionsToTxnPartitionResult(number, results[TopicPartition(topic.name, number)])
+                schema.AddPartitionsToTxnPartitionResult(number, results[TopicPartition(topic.name, number)])
                 for number in topic.partitions
             ],
         )
@@ -198,7 +178,9 @@ def _topic_results(transaction: AddPartitionsToTxnTransaction, results: Results)
 
 
 def _find_uncommitted(
-    services: Services, transaction: AddPartitionsToTxnTransaction, topics: Sequence[AddPartitionsToTxnTopicResult]
+    services: Services,
+    transaction: schema.AddPartitionsToTxnTransaction,
+    topics: Sequence[schema.AddPartitionsToTxnTopicResult],
 ) -> list[Uncommitted]:
     results = [result for topic in topics for result in topic.results_by_partition]
     if transaction.verify_only or any(result.partition_error_code for result in results):
@@ -206,7 +188,7 @@ def _find_uncommitted(
     return services.transaction_log.find_uncommitted(transaction.transactional_id, partial(_refuse_partitions, results))
 
 
-def _refuse_partitions(results: list[AddPartitionsToTxnPartitionResult], _code: ErrorCode) -> None:
+def _refuse_partitions(results: list[schema.AddPartitionsToTxnPartitionResult], _code: ErrorCode) -> None:
     for result in results:
         result.partition_error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -215,28 +197,28 @@ _log = logging.getLogger("plog.transactions")
 
 
 def add_offsets_to_txn(
-    services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
-) -> AddOffsetsToTxnResponse | Pending[AddOffsetsToTxnResponse]:
+    services: Services, request: schema.AddOffsetsToTxnRequest, context: RequestContext
+) -> schema.AddOffsetsToTxnResponse | Pending[schema.AddOffsetsToTxnResponse]:
     """AddOffsetsToTxn: adds a group's partition of __consumer_offsets to a transaction."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     for right, name in ((WRITE_TRANSACTIONAL_ID, request.transactional_id), (READ_GROUP, request.group_id)):
         if not context.may(right, name):
-            return AddOffsetsToTxnResponse(error_code=right.refusal)
+            return schema.AddOffsetsToTxnResponse(error_code=right.refusal)
     try:
         services.group_log.ensure_topic()
         offsets = services.group_log.name_of(request.group_id)
         services.transactions.add_partitions(request.transactional_id, producer, frozenset([offsets]), 0)
     except KafkaError as error:
         knows_fenced = context.api_version >= _FIRST_VERSION_WITH_PRODUCER_FENCED
-        return AddOffsetsToTxnResponse(error_code=code_for_client(error.code, knows_fenced=knows_fenced))
+        return schema.AddOffsetsToTxnResponse(error_code=code_for_client(error.code, knows_fenced=knows_fenced))
     except OSError as error:
         _log.error("__consumer_offsets could not be created: %s", error)
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    answer = AddOffsetsToTxnResponse()
+        return schema.AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    answer = schema.AddOffsetsToTxnResponse()
     return services.transaction_log.when_committed(request.transactional_id, answer, partial(_refuse_offsets, answer))
 
 
-def _refuse_offsets(answer: AddOffsetsToTxnResponse, _code: ErrorCode) -> None:
+def _refuse_offsets(answer: schema.AddOffsetsToTxnResponse, _code: ErrorCode) -> None:
     answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -244,8 +226,8 @@ _FIRST_VERSION_THAT_RAISES_EPOCH = 5  # KIP-890
 
 
 def end_txn(
-    services: Services, request: EndTxnRequest, context: RequestContext
-) -> EndTxnResponse | Pending[EndTxnResponse]:
+    services: Services, request: schema.EndTxnRequest, context: RequestContext
+) -> schema.EndTxnResponse | Pending[schema.EndTxnResponse]:
     """EndTxn: commits or aborts a transaction; from version 5 it raises the producer's epoch (KIP-890).
 
     Answers when the outcome is committed and the markers are written, or can't be for now.
@@ -265,40 +247,40 @@ def end_txn(
     return _end_answer(outcome, version)
 
 
-def _end_answer(outcome: Outcome, version: int) -> EndTxnResponse:
+def _end_answer(outcome: Outcome, version: int) -> schema.EndTxnResponse:
     if isinstance(outcome, ProducerIdAndEpoch):
-        return EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
-    return EndTxnResponse(
+        return schema.EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+    return schema.EndTxnResponse(
         error_code=code_for_client(outcome.code, knows_fenced=version >= _FIRST_VERSION_WITH_PRODUCER_FENCED)
     )
 
 
 def write_txn_markers(
-    services: Services, request: WriteTxnMarkersRequest, context: RequestContext
-) -> WriteTxnMarkersResponse | Pending[WriteTxnMarkersResponse]:
+    services: Services, request: schema.WriteTxnMarkersRequest, context: RequestContext
+) -> schema.WriteTxnMarkersResponse | Pending[schema.WriteTxnMarkersResponse]:
     """WriteTxnMarkers: ends transactions on partitions. Coordinators of other brokers send it, and administrators, for
     a transaction that no coordinator knows any longer (KIP-664).
 
     The answer waits until the markers are committed: after it, a coordinator considers the transaction ended, and does
     not write the marker again.
     """
-    answer = WriteTxnMarkersResponse()
+    answer = schema.WriteTxnMarkersResponse()
     waiting: list[Uncommitted] = []
     for marker in request.markers:
         topics = []
         for topic in marker.topics:
             results = []
             for number in topic.partition_indexes:
-                result = WritableTxnMarkerPartitionResult(number)
+                result = schema.WritableTxnMarkerPartitionResult(number)
                 results.append(result)
                 waiting += _write_marker(services, marker, topic.name, result)
-            topics.append(WritableTxnMarkerTopicResult(topic.name, results))
-        answer.markers.append(WritableTxnMarkerResult(marker.producer_id, topics))
+            topics.append(schema.WritableTxnMarkerTopicResult(topic.name, results))
+        answer.markers.append(schema.WritableTxnMarkerResult(marker.producer_id, topics))
     return when_committed(services.replicas, waiting, answer)
 
 
 def _write_marker(
-    services: Services, marker: WritableTxnMarker, topic: str, result: WritableTxnMarkerPartitionResult
+    services: Services, marker: schema.WritableTxnMarker, topic: str, result: schema.WritableTxnMarkerPartitionResult
 ) -> list[Uncommitted]:
     """Writes the marker to one partition; returns its uncommitted records. An error goes into the result."""
     number = result.partition_index
@@ -333,19 +315,19 @@ def _write_marker(
     return find_uncommitted(partition, partial(_refuse_marker, result))
 
 
-def _refuse_marker(result: WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
+def _refuse_marker(result: schema.WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
     result.error_code = error_of_uncommitted(code)
 
 
-def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
+def _refuse_markers(request: schema.WriteTxnMarkersRequest, code: ErrorCode) -> schema.WriteTxnMarkersResponse:
+    return schema.WriteTxnMarkersResponse(
         markers=[
-            WritableTxnMarkerResult(
+            schema.WritableTxnMarkerResult(
                 marker.producer_id,
                 [
-                    WritableTxnMarkerTopicResult(
+                    schema.WritableTxnMarkerTopicResult(
                         topic.name,
-                        [WritableTxnMarkerPartitionResult(number, code) for number in topic.partition_indexes],
+                        [schema.WritableTxnMarkerPartitionResult(number, code) for number in topic.partition_indexes],
                     )
                     for topic in marker.topics
                 ],
@@ -356,11 +338,17 @@ def _refuse_markers(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTx
 
 
 SERVES = (
-    ServedApi(INIT_PRODUCER_ID, init_producer_id, by_name(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC)),
     ServedApi(
-        ADD_PARTITIONS_TO_TXN, add_partitions_to_txn, by_name(CLUSTER_ACTION, WRITE_TRANSACTIONAL_ID, WRITE_TOPIC)
+        schema.INIT_PRODUCER_ID, init_producer_id, by_name(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC)
     ),
-    ServedApi(ADD_OFFSETS_TO_TXN, add_offsets_to_txn, by_name(WRITE_TRANSACTIONAL_ID, READ_GROUP)),
-    ServedApi(END_TXN, end_txn, whole(WRITE_TRANSACTIONAL_ID, name_of=lambda request: request.transactional_id)),
-    ServedApi(WRITE_TXN_MARKERS, write_txn_markers, whole(CLUSTER_ACTION, ALTER_CLUSTER, refuse=_refuse_markers)),
+    ServedApi(
+        schema.ADD_PARTITIONS_TO_TXN,
+        add_partitions_to_txn,
+        by_name(CLUSTER_ACTION, WRITE_TRANSACTIONAL_ID, WRITE_TOPIC),
+    ),
+    ServedApi(schema.ADD_OFFSETS_TO_TXN, add_offsets_to_txn, by_name(WRITE_TRANSACTIONAL_ID, READ_GROUP)),
+    ServedApi(schema.END_TXN, end_txn, whole(WRITE_TRANSACTIONAL_ID, name_of=lambda request: request.transactional_id)),
+    ServedApi(
+        schema.WRITE_TXN_MARKERS, write_txn_markers, whole(CLUSTER_ACTION, ALTER_CLUSTER, refuse=_refuse_markers)
+    ),
 )
