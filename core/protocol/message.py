@@ -17,7 +17,6 @@ An `Api` is its key, its request and response and, through their schemas, its ve
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, dataclass_transform
@@ -205,12 +204,15 @@ Res = TypeVar("Res")
 API_VERSIONS_KEY = 18
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Api(Generic[Req, Res]):
-    key: int
-    name: str
-    request: type[Req]
-    response: type[Res]
+    """A request and its response, by the key and the name that the request is declared with. Immutable."""
+
+    __slots__ = ("key", "name", "request", "response")
+
+    def __init__(self, request: type[Req], response: type[Res]) -> None:
+        schema = schema_of(request)
+        self.key, self.name = schema.api_key, schema.name.removesuffix("Request")
+        self.request, self.response = request, response
 
     @property
     def versions(self) -> VersionRange:

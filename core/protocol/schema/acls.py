@@ -45,7 +45,7 @@ class DescribeAclsResponse:
     resources: list[DescribeAclsResource] = array(DescribeAclsResource)
 
 
-DESCRIBE_ACLS = Api(29, "DescribeAcls", DescribeAclsRequest, DescribeAclsResponse)
+DESCRIBE_ACLS = Api(DescribeAclsRequest, DescribeAclsResponse)
 
 
 @struct
@@ -76,7 +76,7 @@ class CreateAclsResponse:
     results: list[AclCreationResult] = array(AclCreationResult)
 
 
-CREATE_ACLS = Api(30, "CreateAcls", CreateAclsRequest, CreateAclsResponse)
+CREATE_ACLS = Api(CreateAclsRequest, CreateAclsResponse)
 
 
 @struct
@@ -121,4 +121,4 @@ class DeleteAclsResponse:
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
 
 
-DELETE_ACLS = Api(31, "DeleteAcls", DeleteAclsRequest, DeleteAclsResponse)
+DELETE_ACLS = Api(DeleteAclsRequest, DeleteAclsResponse)

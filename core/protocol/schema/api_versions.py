@@ -4,7 +4,7 @@ broker that it meant (KIP-1242).
 
 from __future__ import annotations
 
-from core.protocol.message import API_VERSIONS_KEY, Api, array, boolean, int16, int32, int64, message, string, struct
+from core.protocol.message import Api, array, boolean, int16, int32, int64, message, string, struct
 
 
 @message(api_key=18, valid="0-5", flexible="3+")
@@ -47,4 +47,4 @@ class ApiVersionsResponse:
     zk_migration_ready: bool = boolean("3+", tagged="3+", tag=3, ignorable=True)
 
 
-API_VERSIONS = Api(API_VERSIONS_KEY, "ApiVersions", ApiVersionsRequest, ApiVersionsResponse)
+API_VERSIONS = Api(ApiVersionsRequest, ApiVersionsResponse)

@@ -40,7 +40,7 @@ class DescribeClusterResponse:
     cluster_authorized_operations: int = int32("0+", -2147483648)
 
 
-DESCRIBE_CLUSTER = Api(60, "DescribeCluster", DescribeClusterRequest, DescribeClusterResponse)
+DESCRIBE_CLUSTER = Api(DescribeClusterRequest, DescribeClusterResponse)
 
 
 @struct
@@ -107,7 +107,7 @@ class DescribeQuorumResponse:
     nodes: list[Node] = array(Node, "2+")
 
 
-DESCRIBE_QUORUM = Api(55, "DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse)
+DESCRIBE_QUORUM = Api(DescribeQuorumRequest, DescribeQuorumResponse)
 
 
 @message(api_key=64, valid="0", flexible="0+")
@@ -122,7 +122,7 @@ class UnregisterBrokerResponse:
     error_message: str | None = string(nullable="0+")
 
 
-UNREGISTER_BROKER = Api(64, "UnregisterBroker", UnregisterBrokerRequest, UnregisterBrokerResponse)
+UNREGISTER_BROKER = Api(UnregisterBrokerRequest, UnregisterBrokerResponse)
 
 
 @message(api_key=94, valid="0", flexible="0+")
@@ -137,7 +137,7 @@ class UnregisterControllerResponse:
     error_message: str | None = string(nullable="0+")
 
 
-UNREGISTER_CONTROLLER = Api(94, "UnregisterController", UnregisterControllerRequest, UnregisterControllerResponse)
+UNREGISTER_CONTROLLER = Api(UnregisterControllerRequest, UnregisterControllerResponse)
 
 
 @struct
@@ -170,4 +170,4 @@ class UpdateFeaturesResponse:
     results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1", ignorable=True)
 
 
-UPDATE_FEATURES = Api(57, "UpdateFeatures", UpdateFeaturesRequest, UpdateFeaturesResponse)
+UPDATE_FEATURES = Api(UpdateFeaturesRequest, UpdateFeaturesResponse)

@@ -58,7 +58,7 @@ class DescribeConfigsResponse:
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
 
 
-DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse)
+DESCRIBE_CONFIGS = Api(DescribeConfigsRequest, DescribeConfigsResponse)
 
 
 @struct
@@ -94,7 +94,7 @@ class AlterConfigsResponse:
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
 
 
-ALTER_CONFIGS = Api(33, "AlterConfigs", AlterConfigsRequest, AlterConfigsResponse)
+ALTER_CONFIGS = Api(AlterConfigsRequest, AlterConfigsResponse)
 
 
 @message(api_key=74, valid="0-1", flexible="0+")
@@ -115,4 +115,4 @@ class ListConfigResourcesResponse:
     config_resources: list[ConfigResource] = array(ConfigResource)
 
 
-LIST_CONFIG_RESOURCES = Api(74, "ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse)
+LIST_CONFIG_RESOURCES = Api(ListConfigResourcesRequest, ListConfigResourcesResponse)

@@ -57,4 +57,4 @@ class ConsumerGroupDescribeResponse:
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
-CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)
+CONSUMER_GROUP_DESCRIBE = Api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)

@@ -41,6 +41,4 @@ class ConsumerGroupHeartbeatResponse:
     assignment: Assignment | None = struct_of(Assignment, null_default=True, nullable="0+")
 
 
-CONSUMER_GROUP_HEARTBEAT = Api(
-    68, "ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-)
+CONSUMER_GROUP_HEARTBEAT = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse)

@@ -72,7 +72,7 @@ class LeaderAndIsrResponse:
     topics: list[LeaderAndIsrTopicError] = array(LeaderAndIsrTopicError, "5+")
 
 
-LEADER_AND_ISR = Api(4, "LeaderAndIsr", LeaderAndIsrRequest, LeaderAndIsrResponse)
+LEADER_AND_ISR = Api(LeaderAndIsrRequest, LeaderAndIsrResponse)
 
 
 @struct
@@ -125,7 +125,7 @@ class StopReplicaResponse:
     partition_errors: list[StopReplicaPartitionError] = array(StopReplicaPartitionError)
 
 
-STOP_REPLICA = Api(5, "StopReplica", StopReplicaRequest, StopReplicaResponse)
+STOP_REPLICA = Api(StopReplicaRequest, StopReplicaResponse)
 
 
 @struct
@@ -182,4 +182,4 @@ class UpdateMetadataResponse:
     error_code: int = int16()
 
 
-UPDATE_METADATA = Api(6, "UpdateMetadata", UpdateMetadataRequest, UpdateMetadataResponse)
+UPDATE_METADATA = Api(UpdateMetadataRequest, UpdateMetadataResponse)

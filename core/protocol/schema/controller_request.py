@@ -68,7 +68,7 @@ class AlterPartitionResponse:
     topics: list[AlteredTopicResult] = array(AlteredTopicResult)
 
 
-ALTER_PARTITION = Api(56, "AlterPartition", AlterPartitionRequest, AlterPartitionResponse)
+ALTER_PARTITION = Api(AlterPartitionRequest, AlterPartitionResponse)
 
 
 @message(api_key=67, valid="0", flexible="0+")
@@ -85,7 +85,7 @@ class AllocateProducerIdsResponse:
     producer_id_len: int = int32()
 
 
-ALLOCATE_PRODUCER_IDS = Api(67, "AllocateProducerIds", AllocateProducerIdsRequest, AllocateProducerIdsResponse)
+ALLOCATE_PRODUCER_IDS = Api(AllocateProducerIdsRequest, AllocateProducerIdsResponse)
 
 
 @message(api_key=7, valid="0-3", flexible="3+")
@@ -106,4 +106,4 @@ class ControlledShutdownResponse:
     remaining_partitions: list[RemainingPartition] = array(RemainingPartition)
 
 
-CONTROLLED_SHUTDOWN = Api(7, "ControlledShutdown", ControlledShutdownRequest, ControlledShutdownResponse)
+CONTROLLED_SHUTDOWN = Api(ControlledShutdownRequest, ControlledShutdownResponse)

@@ -47,4 +47,4 @@ class DescribeLogDirsResponse:
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
 
 
-DESCRIBE_LOG_DIRS = Api(35, "DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse)
+DESCRIBE_LOG_DIRS = Api(DescribeLogDirsRequest, DescribeLogDirsResponse)

@@ -46,4 +46,4 @@ class DescribeProducersResponse:
     topics: list[TopicResponse] = array(TopicResponse)
 
 
-DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", DescribeProducersRequest, DescribeProducersResponse)
+DESCRIBE_PRODUCERS = Api(DescribeProducersRequest, DescribeProducersResponse)

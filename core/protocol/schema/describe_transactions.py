@@ -34,4 +34,4 @@ class DescribeTransactionsResponse:
     transaction_states: list[TransactionState] = array(TransactionState)
 
 
-DESCRIBE_TRANSACTIONS = Api(65, "DescribeTransactions", DescribeTransactionsRequest, DescribeTransactionsResponse)
+DESCRIBE_TRANSACTIONS = Api(DescribeTransactionsRequest, DescribeTransactionsResponse)

@@ -132,4 +132,4 @@ class FetchResponse:
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tagged="16+", tag=0)
 
 
-FETCH = Api(1, "Fetch", FetchRequest, FetchResponse)
+FETCH = Api(FetchRequest, FetchResponse)

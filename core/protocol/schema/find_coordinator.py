@@ -33,4 +33,4 @@ class FindCoordinatorResponse:
     coordinators: list[Coordinator] = array(Coordinator, "4+")
 
 
-FIND_COORDINATOR = Api(10, "FindCoordinator", FindCoordinatorRequest, FindCoordinatorResponse)
+FIND_COORDINATOR = Api(FindCoordinatorRequest, FindCoordinatorResponse)

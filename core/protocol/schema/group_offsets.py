@@ -56,7 +56,7 @@ class OffsetCommitResponse:
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
 
 
-OFFSET_COMMIT = Api(8, "OffsetCommit", OffsetCommitRequest, OffsetCommitResponse)
+OFFSET_COMMIT = Api(OffsetCommitRequest, OffsetCommitResponse)
 
 
 @struct
@@ -134,7 +134,7 @@ class OffsetFetchResponse:
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, "8+")
 
 
-OFFSET_FETCH = Api(9, "OffsetFetch", OffsetFetchRequest, OffsetFetchResponse)
+OFFSET_FETCH = Api(OffsetFetchRequest, OffsetFetchResponse)
 
 
 @struct
@@ -167,7 +167,7 @@ class OffsetDeleteResponse:
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
 
 
-OFFSET_DELETE = Api(47, "OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse)
+OFFSET_DELETE = Api(OffsetDeleteRequest, OffsetDeleteResponse)
 
 
 @struct
@@ -210,4 +210,4 @@ class TxnOffsetCommitResponse:
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 
 
-TXN_OFFSET_COMMIT = Api(28, "TxnOffsetCommit", TxnOffsetCommitRequest, TxnOffsetCommitResponse)
+TXN_OFFSET_COMMIT = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse)

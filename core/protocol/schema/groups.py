@@ -35,7 +35,7 @@ class ListGroupsResponse:
     groups: list[ListedGroup] = array(ListedGroup)
 
 
-LIST_GROUPS = Api(16, "ListGroups", ListGroupsRequest, ListGroupsResponse)
+LIST_GROUPS = Api(ListGroupsRequest, ListGroupsResponse)
 
 
 @message(api_key=15, valid="0-6", flexible="5+")
@@ -72,7 +72,7 @@ class DescribeGroupsResponse:
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
-DESCRIBE_GROUPS = Api(15, "DescribeGroups", DescribeGroupsRequest, DescribeGroupsResponse)
+DESCRIBE_GROUPS = Api(DescribeGroupsRequest, DescribeGroupsResponse)
 
 
 @message(api_key=42, valid="0-3", flexible="2+")
@@ -93,7 +93,7 @@ class DeleteGroupsResponse:
     results: list[DeletableGroupResult] = array(DeletableGroupResult)
 
 
-DELETE_GROUPS = Api(42, "DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse)
+DELETE_GROUPS = Api(DeleteGroupsRequest, DeleteGroupsResponse)
 
 
 @struct
@@ -134,7 +134,7 @@ class JoinGroupResponse:
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
 
 
-JOIN_GROUP = Api(11, "JoinGroup", JoinGroupRequest, JoinGroupResponse)
+JOIN_GROUP = Api(JoinGroupRequest, JoinGroupResponse)
 
 
 @struct
@@ -163,7 +163,7 @@ class SyncGroupResponse:
     assignment: bytes = binary()
 
 
-SYNC_GROUP = Api(14, "SyncGroup", SyncGroupRequest, SyncGroupResponse)
+SYNC_GROUP = Api(SyncGroupRequest, SyncGroupResponse)
 
 
 @message(api_key=12, valid="0-4", flexible="4+")
@@ -180,7 +180,7 @@ class HeartbeatResponse:
     error_code: int = int16()
 
 
-HEARTBEAT = Api(12, "Heartbeat", HeartbeatRequest, HeartbeatResponse)
+HEARTBEAT = Api(HeartbeatRequest, HeartbeatResponse)
 
 
 @struct
@@ -211,4 +211,4 @@ class LeaveGroupResponse:
     members: list[MemberResponse] = array(MemberResponse, "3+")
 
 
-LEAVE_GROUP = Api(13, "LeaveGroup", LeaveGroupRequest, LeaveGroupResponse)
+LEAVE_GROUP = Api(LeaveGroupRequest, LeaveGroupResponse)

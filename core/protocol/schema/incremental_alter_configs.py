@@ -32,6 +32,4 @@ class IncrementalAlterConfigsResponse:
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
 
 
-INCREMENTAL_ALTER_CONFIGS = Api(
-    44, "IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-)
+INCREMENTAL_ALTER_CONFIGS = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)

@@ -51,7 +51,7 @@ class ListOffsetsResponse:
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
 
 
-LIST_OFFSETS = Api(2, "ListOffsets", ListOffsetsRequest, ListOffsetsResponse)
+LIST_OFFSETS = Api(ListOffsetsRequest, ListOffsetsResponse)
 
 
 @struct
@@ -93,4 +93,4 @@ class OffsetForLeaderEpochResponse:
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
 
 
-OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
+OFFSET_FOR_LEADER_EPOCH = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)

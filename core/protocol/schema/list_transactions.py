@@ -28,4 +28,4 @@ class ListTransactionsResponse:
     transaction_states: list[TransactionState] = array(TransactionState)
 
 
-LIST_TRANSACTIONS = Api(66, "ListTransactions", ListTransactionsRequest, ListTransactionsResponse)
+LIST_TRANSACTIONS = Api(ListTransactionsRequest, ListTransactionsResponse)

@@ -63,7 +63,7 @@ class MetadataResponse:
     error_code: int = int16("13+", ignorable=True)
 
 
-METADATA = Api(3, "Metadata", MetadataRequest, MetadataResponse)
+METADATA = Api(MetadataRequest, MetadataResponse)
 
 
 @struct
@@ -114,6 +114,4 @@ class DescribeTopicPartitionsResponse:
     next_cursor: Cursor | None = struct_of(Cursor, null_default=True, nullable="0+")
 
 
-DESCRIBE_TOPIC_PARTITIONS = Api(
-    75, "DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
-)
+DESCRIBE_TOPIC_PARTITIONS = Api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)

@@ -85,4 +85,4 @@ class ProduceResponse:
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tagged="10+", tag=0)
 
 
-PRODUCE = Api(0, "Produce", ProduceRequest, ProduceResponse)
+PRODUCE = Api(ProduceRequest, ProduceResponse)

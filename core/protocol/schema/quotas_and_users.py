@@ -51,7 +51,7 @@ class DescribeClientQuotasResponse:
     entries: list[DescribedQuotas] | None = array(DescribedQuotas, nullable="0+")
 
 
-DESCRIBE_CLIENT_QUOTAS = Api(48, "DescribeClientQuotas", DescribeClientQuotasRequest, DescribeClientQuotasResponse)
+DESCRIBE_CLIENT_QUOTAS = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse)
 
 
 @struct
@@ -86,7 +86,7 @@ class AlterClientQuotasResponse:
     entries: list[AlteredQuotasResult] = array(AlteredQuotasResult)
 
 
-ALTER_CLIENT_QUOTAS = Api(49, "AlterClientQuotas", AlterClientQuotasRequest, AlterClientQuotasResponse)
+ALTER_CLIENT_QUOTAS = Api(AlterClientQuotasRequest, AlterClientQuotasResponse)
 
 
 @struct
@@ -121,9 +121,7 @@ class DescribeUserScramCredentialsResponse:
     results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
 
 
-DESCRIBE_USER_SCRAM_CREDENTIALS = Api(
-    50, "DescribeUserScramCredentials", DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
-)
+DESCRIBE_USER_SCRAM_CREDENTIALS = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse)
 
 
 @struct
@@ -160,6 +158,4 @@ class AlterUserScramCredentialsResponse:
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)
 
 
-ALTER_USER_SCRAM_CREDENTIALS = Api(
-    51, "AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
-)
+ALTER_USER_SCRAM_CREDENTIALS = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse)

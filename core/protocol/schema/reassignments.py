@@ -52,9 +52,7 @@ class AlterPartitionReassignmentsResponse:
     responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
 
 
-ALTER_PARTITION_REASSIGNMENTS = Api(
-    45, "AlterPartitionReassignments", AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
-)
+ALTER_PARTITION_REASSIGNMENTS = Api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse)
 
 
 @struct
@@ -93,9 +91,7 @@ class ListPartitionReassignmentsResponse:
     topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)
 
 
-LIST_PARTITION_REASSIGNMENTS = Api(
-    46, "ListPartitionReassignments", ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-)
+LIST_PARTITION_REASSIGNMENTS = Api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse)
 
 
 @struct
@@ -131,4 +127,4 @@ class ElectLeadersResponse:
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
 
 
-ELECT_LEADERS = Api(43, "ElectLeaders", ElectLeadersRequest, ElectLeadersResponse)
+ELECT_LEADERS = Api(ElectLeadersRequest, ElectLeadersResponse)

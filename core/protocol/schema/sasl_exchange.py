@@ -21,7 +21,7 @@ class SaslHandshakeResponse:
     mechanisms: list[str] = array("string")
 
 
-SASL_HANDSHAKE = Api(17, "SaslHandshake", SaslHandshakeRequest, SaslHandshakeResponse)
+SASL_HANDSHAKE = Api(SaslHandshakeRequest, SaslHandshakeResponse)
 
 
 @message(api_key=36, valid="0-2", flexible="2+")
@@ -37,4 +37,4 @@ class SaslAuthenticateResponse:
     session_lifetime_ms: int = int64("1+", ignorable=True)
 
 
-SASL_AUTHENTICATE = Api(36, "SaslAuthenticate", SaslAuthenticateRequest, SaslAuthenticateResponse)
+SASL_AUTHENTICATE = Api(SaslAuthenticateRequest, SaslAuthenticateResponse)

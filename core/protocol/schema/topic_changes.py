@@ -66,7 +66,7 @@ class CreateTopicsResponse:
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
 
 
-CREATE_TOPICS = Api(19, "CreateTopics", CreateTopicsRequest, CreateTopicsResponse)
+CREATE_TOPICS = Api(CreateTopicsRequest, CreateTopicsResponse)
 
 
 @struct
@@ -101,7 +101,7 @@ class CreatePartitionsResponse:
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
 
 
-CREATE_PARTITIONS = Api(37, "CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse)
+CREATE_PARTITIONS = Api(CreatePartitionsRequest, CreatePartitionsResponse)
 
 
 @struct
@@ -131,7 +131,7 @@ class DeleteTopicsResponse:
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
 
 
-DELETE_TOPICS = Api(20, "DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse)
+DELETE_TOPICS = Api(DeleteTopicsRequest, DeleteTopicsResponse)
 
 
 @struct
@@ -171,4 +171,4 @@ class DeleteRecordsResponse:
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
 
 
-DELETE_RECORDS = Api(21, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsResponse)
+DELETE_RECORDS = Api(DeleteRecordsRequest, DeleteRecordsResponse)

@@ -29,7 +29,7 @@ class InitProducerIdResponse:
     producer_epoch: int = int16()
 
 
-INIT_PRODUCER_ID = Api(22, "InitProducerId", InitProducerIdRequest, InitProducerIdResponse)
+INIT_PRODUCER_ID = Api(InitProducerIdRequest, InitProducerIdResponse)
 
 
 @struct
@@ -82,7 +82,7 @@ class AddPartitionsToTxnResponse:
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "0-3")
 
 
-ADD_PARTITIONS_TO_TXN = Api(24, "AddPartitionsToTxn", AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)
+ADD_PARTITIONS_TO_TXN = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)
 
 
 @message(api_key=25, valid="0-4", flexible="3+")
@@ -99,7 +99,7 @@ class AddOffsetsToTxnResponse:
     error_code: int = int16()
 
 
-ADD_OFFSETS_TO_TXN = Api(25, "AddOffsetsToTxn", AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)
+ADD_OFFSETS_TO_TXN = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)
 
 
 @message(api_key=26, valid="0-5", flexible="3+")
@@ -118,7 +118,7 @@ class EndTxnResponse:
     producer_epoch: int = int16("5+", -1, ignorable=True)
 
 
-END_TXN = Api(26, "EndTxn", EndTxnRequest, EndTxnResponse)
+END_TXN = Api(EndTxnRequest, EndTxnResponse)
 
 
 @struct
@@ -165,4 +165,4 @@ class WriteTxnMarkersResponse:
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
 
 
-WRITE_TXN_MARKERS = Api(27, "WriteTxnMarkers", WriteTxnMarkersRequest, WriteTxnMarkersResponse)
+WRITE_TXN_MARKERS = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse)
