@@ -7,7 +7,8 @@ those that Kafka 4.4 writes. Source: org.apache.kafka.coordinator.group.GroupCoo
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from core.common.errors import CorruptRecordError, MalformedMessageError
@@ -27,26 +28,19 @@ RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
 """Classes of key and value by record type."""
 
 
-def record_types(pairs: Iterable[tuple[type[Message], type[Message]]]) -> RecordTypes:
-    types = {schema_of(key).api_key: (key, value) for key, value in pairs}
-    if schema.OffsetCommitKey in (key for key, _ in types.values()):
+def record_types(*modules: ModuleType) -> RecordTypes:
+    """Finds the records that schema modules declare, each as `...Key` and `...Value`."""
+    types: dict[int, tuple[type[Message], type[Message]]] = {}
+    for module in modules:
+        for name, key in vars(module).items():
+            if name.endswith("Key"):
+                types[schema_of(key).api_key] = key, vars(module)[f"{name.removesuffix('Key')}Value"]
+    if schema in modules:
         types[0] = types[schema_of(schema.OffsetCommitKey).api_key]
     return types
 
 
-_TYPES = record_types(
-    (
-        (schema.OffsetCommitKey, schema.OffsetCommitValue),
-        (schema.GroupMetadataKey, schema.GroupMetadataValue),
-        (schema.ConsumerGroupMetadataKey, schema.ConsumerGroupMetadataValue),
-        (schema.ConsumerGroupPartitionMetadataKey, schema.ConsumerGroupPartitionMetadataValue),
-        (schema.ConsumerGroupMemberMetadataKey, schema.ConsumerGroupMemberMetadataValue),
-        (schema.ConsumerGroupTargetAssignmentMetadataKey, schema.ConsumerGroupTargetAssignmentMetadataValue),
-        (schema.ConsumerGroupTargetAssignmentMemberKey, schema.ConsumerGroupTargetAssignmentMemberValue),
-        (schema.ConsumerGroupCurrentMemberAssignmentKey, schema.ConsumerGroupCurrentMemberAssignmentValue),
-        (schema.ConsumerGroupRegularExpressionKey, schema.ConsumerGroupRegularExpressionValue),
-    )
-)
+_TYPES = record_types(schema)
 
 
 class GroupRecord(NamedTuple):

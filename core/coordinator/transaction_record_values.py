@@ -10,9 +10,10 @@ from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition, by_topic
 from core.coordinator.group_record_values import read_record, record_key, record_types, record_value
 from core.coordinator.transaction_state import TransactionMetadata, TransactionState
+from core.protocol.schema import transaction_records
 from core.protocol.schema.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 
-_TYPES = record_types([(TransactionLogKey, TransactionLogValue)])
+_TYPES = record_types(transaction_records)
 
 
 def transaction_key(transactional_id: str) -> bytes:

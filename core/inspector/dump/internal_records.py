@@ -5,12 +5,9 @@ Source: org.apache.kafka.tools.DumpLogSegments and the record serdes of its coor
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 from core.cluster.image.metadata_record import MetadataRecord, decode_versioned_metadata_record
@@ -45,10 +42,10 @@ IsSecretConfig = Callable[[int, str], bool]
 
 _SCRAM_SECRETS = ("salt", "storedKey", "serverKey")
 
-_MODULES: Mapping[str, tuple[ModuleType, ...]] = {
-    "__consumer_offsets": (group_records, share_group_records, streams_group_records),
-    "__transaction_state": (transaction_records,),
-    "__share_group_state": (share_state_records,),
+_TYPES: Mapping[str, RecordTypes] = {
+    "__consumer_offsets": record_types(group_records, share_group_records, streams_group_records),
+    "__transaction_state": record_types(transaction_records),
+    "__share_group_state": record_types(share_state_records),
 }
 
 
@@ -56,7 +53,7 @@ def find_decoder(topic: str) -> Decoder | None:
     """Returns the decoder of one of Kafka's own topics, or None for another topic."""
     if topic == CLUSTER_METADATA_TOPIC:
         return _decode_metadata
-    if topic not in _MODULES:
+    if topic not in _TYPES:
         return None
     return lambda record: _decode_coordinator(record, topic)
 
@@ -118,20 +115,8 @@ def _type_name(message: MetadataRecord) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(message).__name__).upper()
 
 
-@cache
-def _types(topic: str) -> RecordTypes:
-    pairs = []
-    for module in _MODULES[topic]:
-        classes = dict(inspect.getmembers(module, inspect.isclass))
-        for name, key in classes.items():
-            value = classes.get(f"{name.removesuffix('Key')}Value")
-            if name.endswith("Key") and value is not None:
-                pairs.append((key, value))
-    return record_types(pairs)
-
-
 def _decode_coordinator(record: Record, topic: str) -> tuple[Any, Any]:
-    read = read_record(record.key or b"", record.value, _types(topic))
+    read = read_record(record.key or b"", record.value, _TYPES[topic])
     if read is None:
         raise CorruptRecordError("record of a type that is not known", offset=record.offset)
     key, value = read
