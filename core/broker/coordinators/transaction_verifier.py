@@ -73,10 +73,8 @@ class TransactionVerifier:
         """Returns an error code for each partition, NONE if the transaction includes it; that is remembered.
         NOT_COORDINATOR if the broker does not answer: the client retries. With `adds` the coordinator adds them.
         """
-        pending = Pending[Verdicts]()
         request = _request(transactional_id, producer, frozenset(names), adds=adds)
-        self._tasks.begin(self._ask(coordinator, request, producer, frozenset(names), pending))
-        return pending
+        return self._tasks.pending(self._ask(coordinator, request, producer, frozenset(names)))
 
     async def _ask(
         self,
@@ -84,8 +82,7 @@ class TransactionVerifier:
         request: AddPartitionsToTxnRequest,
         producer: ProducerIdAndEpoch,
         names: frozenset[TopicPartition],
-        pending: Pending[Verdicts],
-    ) -> None:
+    ) -> Verdicts:
         (transaction,) = request.transactions
         asked = _Asked(producer.producer_id, names)
         self._asked[asked] = None
@@ -102,7 +99,7 @@ class TransactionVerifier:
         for name, verdict in verdicts.items():
             if verdict is ErrorCode.NONE:
                 self._note(name, producer)
-        pending.complete_with(verdicts)
+        return verdicts
 
     def _note(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> None:
         """Notes that the producer may write there; the oldest note is dropped if there are too many."""
