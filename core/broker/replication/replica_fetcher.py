@@ -4,7 +4,7 @@ One request after the other goes over one connection; `core.cluster.partition.fe
 is processed partition by partition, with turns for other tasks in between. It may have three effects:
 
     append     at once, from where the records were received
-    cut        the logs diverge (`FollowerTruncation`)
+    cut        the logs diverge
     reset      the leader's log does not reach to where this one ends: it is asked for its ends, over another connection
 
 The last two run beside the loop, which goes on with the other partitions. A partition may be stopped, or get another
@@ -171,7 +171,6 @@ class ReplicaFetcher:
         self._clock = broker.runtime.clock
         self._loop = asyncio.get_running_loop()
         self._plan = FetchPlan(broker.node_id, limits=_limits(config))
-        self._truncation = FollowerTruncation(broker.replicas, broker.log_manager, broker.runtime)
         self._backoff_ms = config.replica_fetch_backoff_ms
         self._link = self._new_link()
         self._followed: dict[TopicPartition, FollowedPartition] = {}
@@ -408,10 +407,15 @@ class ReplicaFetcher:
             await self._cut(await self._find_cuts(kept))
 
     async def _cut(self, cuts: Mapping[FollowedPartition, Cut]) -> None:
+        """Cuts the logs, and goes on from there. One that the disk refuses to cut is offline then. Raises AccessError
+        if a checkpoint can't be written: then nothing was cut, or a little more than the checkpoints say.
+        """
         for followed, cut in cuts.items():
             if followed.is_current:
                 self._log_cut(followed, cut)
-        await self._truncation.cut(cuts)
+        for followed in await self._forget_safety({followed: cut.offset for followed, cut in cuts.items()}):
+            self._cut_now(followed, cuts[followed])
+        await self._forget_safety({followed: followed.log.log_end_offset for followed in cuts if followed.is_current})
         for followed in cuts:
             self._go_on(followed)
         self._wake.set()
@@ -431,6 +435,49 @@ class ReplicaFetcher:
             log.high_watermark,
             f"begins again at {cut.offset}, without a record" if cut.begins_again else f"is cut at {cut.offset}",
         )
+
+    def _cut_now(self, followed: FollowedPartition, cut: Cut) -> None:
+        log = followed.log
+        try:
+            if cut.begins_again:
+                log.truncate_fully_and_start_at(cut.offset)
+            else:
+                log.truncate_to(cut.offset)
+        except OSError as error:
+            self._broker.replicas.take_offline(followed.partition, access_error(error, log.directory, "cut"))
+        else:
+            self._broker.replicas.notify([followed.name])
+
+    async def _forget_safety(self, offsets: Mapping[FollowedPartition, int]) -> Sequence[FollowedPartition]:
+        """Returns those that may be cut there now."""
+        while True:
+            current = [followed for followed in offsets if followed.is_current]
+            writes = self._broker.log_manager.forget_safety({followed.name: offsets[followed] for followed in current})
+            if not writes:
+                return current
+            await self._in_background(writes)
+
+    async def _in_background(self, writes: Iterable[Write]) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        failures: list[Exception] = []
+
+        def work() -> None:
+            try:
+                for write in writes:
+                    write()
+            except Exception as error:  # noqa: BLE001 - the door of the other thread: the waiting task must get it
+                failures.append(error)
+
+        def then() -> None:
+            if not done.done():  # else it was cancelled
+                done.set_result(None)
+
+        self._broker.runtime.run_in_background(work, then)
+        await done
+        for error in failures:
+            if isinstance(error, OSError):
+                raise access_error(error, error.filename or self._broker.log_manager.directory, "write to") from error
+            raise error
 
     # --- out of the leader's range
 
@@ -544,66 +591,6 @@ class Cut(NamedTuple):
 
     offset: int
     begins_again: bool = False
-
-
-class FollowerTruncation:
-    """Owned by the loop's task."""
-
-    def __init__(self, replicas: ReplicaManager, log_manager: LogManager, runtime: Runtime) -> None:
-        self._replicas = replicas
-        self._log_manager = log_manager
-        self._runtime = runtime
-
-    async def cut(self, cuts: Mapping[FollowedPartition, Cut]) -> None:
-        """Cuts the logs. One that the disk refuses to cut is offline then. Raises AccessError if a checkpoint can't be
-        written: then nothing was cut, or a little more than the checkpoints say.
-        """
-        for followed in await self._forget_safety({followed: cut.offset for followed, cut in cuts.items()}):
-            self._cut_now(followed, cuts[followed])
-        await self._forget_safety({followed: followed.log.log_end_offset for followed in cuts if followed.is_current})
-
-    def _cut_now(self, followed: FollowedPartition, cut: Cut) -> None:
-        log = followed.log
-        try:
-            if cut.begins_again:
-                log.truncate_fully_and_start_at(cut.offset)
-            else:
-                log.truncate_to(cut.offset)
-        except OSError as error:
-            self._replicas.take_offline(followed.partition, access_error(error, log.directory, "cut"))
-        else:
-            self._replicas.notify([followed.name])
-
-    async def _forget_safety(self, offsets: Mapping[FollowedPartition, int]) -> Sequence[FollowedPartition]:
-        """Returns those that may be cut there now."""
-        while True:
-            current = [followed for followed in offsets if followed.is_current]
-            writes = self._log_manager.forget_safety({followed.name: offsets[followed] for followed in current})
-            if not writes:
-                return current
-            await self._in_background(writes)
-
-    async def _in_background(self, writes: Iterable[Write]) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        failures: list[Exception] = []
-
-        def work() -> None:
-            try:
-                for write in writes:
-                    write()
-            except Exception as error:  # noqa: BLE001 - the door of the other thread: the waiting task must get it
-                failures.append(error)
-
-        def then() -> None:
-            if not done.done():  # else it was cancelled
-                done.set_result(None)
-
-        self._runtime.run_in_background(work, then)
-        await done
-        for error in failures:
-            if isinstance(error, OSError):
-                raise access_error(error, error.filename or self._log_manager.directory, "write to") from error
-            raise error
 
 
 class ReplicaFetcherManager:
