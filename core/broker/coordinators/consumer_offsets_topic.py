@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from core.broker.config.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_setting
-from core.broker.coordinators.coordinator_log import CoordinatingBroker, CoordinatorLog
+from core.broker.coordinators.coordinator_log import CoordinatingBroker, CoordinatorLog, Replay
 from core.broker.coordinators.latest_by_key import ReadRecord
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
@@ -92,8 +92,16 @@ class ConsumerOffsetsTopic(CoordinatorLog):
             },
         )
 
-    def _begin_replay(self, number: int) -> _Replay:
-        return _Replay(self.coordinator, number)
+    def _begin_replay(self, number: int) -> Replay:
+        read = self.coordinator.beside()
+
+        def take_up(record: ReadRecord) -> None:
+            if record.key:
+                read.replay(record.key, record.value, record.producer_id, at=(number, record.offset))
+            else:
+                read.replay_end_of_transaction(number, record.producer_id, is_commit=record.is_commit)
+
+        return Replay(take_up, lambda: self.coordinator.take_over(read))
 
     def _on_topic_deleted(self, topic: TopicImage) -> None:
         super()._on_topic_deleted(topic)
@@ -128,21 +136,3 @@ class ConsumerOffsetsTopic(CoordinatorLog):
         self.when_loaded(
             number, lambda: self.coordinator.replay_end_of_transaction(number, producer_id, is_commit=is_commit)
         )
-
-
-class _Replay:
-    """A `Replay` of the groups of one partition, which the coordinator gets in `finish`."""
-
-    def __init__(self, coordinator: GroupCoordinator, number: int) -> None:
-        self._coordinator = coordinator
-        self._number = number
-        self._read = coordinator.beside()
-
-    def take_up(self, read: ReadRecord) -> None:
-        if read.key:
-            self._read.replay(read.key, read.value, read.producer_id, at=(self._number, read.offset))
-        else:
-            self._read.replay_end_of_transaction(self._number, read.producer_id, is_commit=read.is_commit)
-
-    def finish(self) -> None:
-        self._coordinator.take_over(self._read)

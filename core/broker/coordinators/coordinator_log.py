@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from core.broker.config.effective_configs import Configs
 from core.broker.coordinators.latest_by_key import Fields, ReadRecord, newest_records
@@ -73,14 +73,13 @@ def partition_of(key: str, partitions: int) -> int:
     return 0 if value == _INT_MIN else abs(value) % partitions
 
 
-class Replay(Protocol):
-    """Replays the records of a partition."""
+class Replay(NamedTuple):
+    """Replays the records of a partition: `take_up` applies one, apart from the coordinator's state; `finish` adds all
+    that was replayed to that state, in one step.
+    """
 
-    def take_up(self, read: ReadRecord) -> None:
-        """Applies one record, apart from the coordinator's state."""
-
-    def finish(self) -> None:
-        """Adds all that was replayed to the coordinator's state, in one step."""
+    take_up: Callable[[ReadRecord], None]
+    finish: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC, ConsumerOffsetsTopic
-from core.broker.coordinators.coordinator_log import CoordinatingBroker, CoordinatorLog
+from core.broker.coordinators.coordinator_log import CoordinatingBroker, CoordinatorLog, Replay
 from core.broker.coordinators.latest_by_key import ReadRecord
 from core.broker.coordinators.producer_ids import ProducerIdBlocks, ProducerIds
 from core.broker.coordinators.transaction_peers import TransactionPeers
@@ -96,8 +96,13 @@ class TransactionStateTopic(CoordinatorLog):
             },
         )
 
-    def _begin_replay(self, number: int) -> _Replay:
-        return _Replay(self, number)
+    def _begin_replay(self, number: int) -> Replay:
+        read = TransactionCoordinator(self)
+
+        def take_up(record: ReadRecord) -> None:
+            read.replay(record.key, record.value, at=(number, record.offset))
+
+        return Replay(take_up, partial(self.take_over, number, read))
 
     # --- loading
 
@@ -245,18 +250,3 @@ def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:
         and state.producer_epoch == prepared.producer_epoch
         and state.current_txn_first_offset is None
     )
-
-
-class _Replay:
-    """A `Replay` of the transactional ids of one partition."""
-
-    def __init__(self, log: TransactionStateTopic, number: int) -> None:
-        self._log = log
-        self._number = number
-        self._read = TransactionCoordinator(log)
-
-    def take_up(self, read: ReadRecord) -> None:
-        self._read.replay(read.key, read.value, at=(self._number, read.offset))
-
-    def finish(self) -> None:
-        self._log.take_over(self._number, self._read)
