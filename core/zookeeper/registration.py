@@ -13,22 +13,13 @@ from dataclasses import replace
 
 from core.common.clock import Clock
 from core.common.errors import AccessError, MalformedMessageError, PlogError, UsageError
-from core.zookeeper.znodes import (
-    BROKER_IDS,
-    CLUSTER_ID,
-    PERSISTENT_PATHS,
-    BrokerNode,
-    broker_path,
-    decode_broker,
-    decode_cluster_id,
-    encode_cluster_id,
-)
+from core.zookeeper import znodes
 from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession, read_or_create
 from core.zookeeper.zookeeper_transaction import Create, Node, NodeStat, Operation, Refusal, SetData, ZooKeeperError
 
 _log = logging.getLogger("plog.zookeeper")
 
-_BROKERS = BROKER_IDS.rpartition("/")[0]
+_BROKERS = znodes.BROKER_IDS.rpartition("/")[0]
 
 _GRACE_MS = 3000
 """How long after a session's timeout ZooKeeper may take to end it."""
@@ -45,7 +36,7 @@ class Registration:
         self,
         session: ZooKeeperSession,
         broker_id: int,
-        broker: BrokerNode,
+        broker: znodes.BrokerNode,
         *,
         clock: Clock,
         on_registered: Callable[[int], None],
@@ -55,7 +46,7 @@ class Registration:
         self._session = session
         self._broker_id = broker_id
         self._broker = broker
-        self._path = broker_path(broker_id)
+        self._path = znodes.broker_path(broker_id)
         self._clock = clock
         self._on_registered = on_registered
         self._on_lost = on_lost
@@ -70,7 +61,7 @@ class Registration:
         """Returns the broker epoch. Waits if an older session still has the node id, and raises AccessError if it still
         has it after that.
         """
-        await self._session.ensure_paths(PERSISTENT_PATHS)
+        await self._session.ensure_paths(znodes.PERSISTENT_PATHS)
         await self._register()
         self._session.subscribe(self._on_state)
         assert self.epoch is not None
@@ -138,7 +129,7 @@ async def until_free(session: ZooKeeperSession, broker_id: int) -> None:
     """Waits until no broker has that node id. Raises AccessError if one still has it after ZooKeeper's session
     timeout.
     """
-    path = broker_path(broker_id)
+    path = znodes.broker_path(broker_id)
     gone = asyncio.Event()
     holder: list[Node] = []
 
@@ -167,7 +158,7 @@ async def until_free(session: ZooKeeperSession, broker_id: int) -> None:
 def _described(node: Node, path: str) -> str:
     session = f"session 0x{node.stat.ephemeral_owner & 2**64 - 1:x}"
     try:
-        endpoints = ", ".join(map(str, decode_broker(node.data, path).endpoints))
+        endpoints = ", ".join(map(str, znodes.decode_broker(node.data, path).endpoints))
     except MalformedMessageError:
         endpoints = "something unreadable"
     return f"a broker at {endpoints} ({session})"
@@ -178,17 +169,17 @@ async def ensure_cluster_id(session: ZooKeeperSession, known: str | None, new: s
     the directory is another cluster's, or, unless a new cluster `may_begin`, if there is no cluster: the chroot may be
     mistyped.
     """
-    node = await session.read(CLUSTER_ID)
+    node = await session.read(znodes.CLUSTER_ID)
     if node is None:
         if not may_begin and await session.read(_BROKERS) is None:
             ours = f", and the data directory is of cluster {known}" if known else ""
             raise UsageError(
-                f"ZooKeeper has no cluster there: {CLUSTER_ID} and {_BROKERS} are missing{ours}",
+                f"ZooKeeper has no cluster there: {znodes.CLUSTER_ID} and {_BROKERS} are missing{ours}",
                 hint="is the path after the address right? --new-cluster begins a cluster there",
             )
-        await session.ensure_paths([CLUSTER_ID.rpartition("/")[0]])
-        node = await read_or_create(session, CLUSTER_ID, encode_cluster_id(known or new))
-    found = decode_cluster_id(node.data)
+        await session.ensure_paths([znodes.CLUSTER_ID.rpartition("/")[0]])
+        node = await read_or_create(session, znodes.CLUSTER_ID, znodes.encode_cluster_id(known or new))
+    found = znodes.decode_cluster_id(node.data)
     if known and known != found:
         raise UsageError(
             f"the data directory is of cluster {known}, and ZooKeeper has cluster {found}",

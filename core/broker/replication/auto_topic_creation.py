@@ -17,15 +17,7 @@ from core.broker.replication.controller_channel import ControllerChannel, Contro
 from core.cluster.image.broker_metadata import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.protocol.schema.topic_changes import (
-    CREATE_TOPICS,
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from core.protocol.schema import topic_changes as schema
 
 _log = logging.getLogger("plog.broker")
 
@@ -73,32 +65,34 @@ class AutoTopicCreation:
         try:
             while self._wanted:
                 self._asked, self._wanted = self._wanted, {}
-                answer = await self._channel.ask(CREATE_TOPICS, _VERSION, self._make_request, _find_error)
+                answer = await self._channel.ask(schema.CREATE_TOPICS, _VERSION, self._make_request, _find_error)
                 assert answer is not None
                 for result in answer.topics:
                     self._take(result)
         finally:
             self._asked = {}
 
-    def _make_request(self) -> CreateTopicsRequest:
-        return CreateTopicsRequest([self._creatable(topic) for topic in self._asked.values()], timeout_ms=_AT_ONCE)
+    def _make_request(self) -> schema.CreateTopicsRequest:
+        return schema.CreateTopicsRequest(
+            [self._creatable(topic) for topic in self._asked.values()], timeout_ms=_AT_ONCE
+        )
 
-    def _creatable(self, topic: NewTopic) -> CreatableTopic:
+    def _creatable(self, topic: NewTopic) -> schema.CreatableTopic:
         """Fills in this broker's defaults: the controller may have others."""
         config = self._config()
         partitions, replicas = topic.num_partitions, topic.replication_factor
         if not topic.assignments:
             partitions = config.num_partitions if partitions == -1 else partitions
             replicas = config.default_replication_factor if replicas == -1 else replicas
-        return CreatableTopic(
+        return schema.CreatableTopic(
             topic.name,
             partitions,
             replicas,
-            [CreatableReplicaAssignment(number, list(nodes)) for number, nodes in topic.assignments],
-            [CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
+            [schema.CreatableReplicaAssignment(number, list(nodes)) for number, nodes in topic.assignments],
+            [schema.CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
         )
 
-    def _take(self, result: CreatableTopicResult) -> None:
+    def _take(self, result: schema.CreatableTopicResult) -> None:
         error = ErrorCode.of(result.error_code)
         if error in _IS_MADE:
             self._unauthorized.discard(result.name)
@@ -116,6 +110,6 @@ class AutoTopicCreation:
             del self._refusals[next(iter(self._refusals))]
 
 
-def _find_error(answer: CreateTopicsResponse) -> int:
+def _find_error(answer: schema.CreateTopicsResponse) -> int:
     """Returns NOT_CONTROLLER, which is set on each topic, or 0."""
     return next((one.error_code for one in answer.topics if one.error_code == ErrorCode.NOT_CONTROLLER), 0)

@@ -18,15 +18,7 @@ from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.controller_request import (
-    ALTER_PARTITION,
-    AlteredPartition,
-    AlteredPartitionResult,
-    AlteredTopic,
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    BrokerState,
-)
+from core.protocol.schema import controller_request as schema
 
 _log = logging.getLogger("plog.broker")
 
@@ -71,28 +63,28 @@ class IsrReporter:
 
     async def _report(self) -> None:
         while self._waiting:
-            answer = await self._channel.ask(ALTER_PARTITION, _VERSION, self._make_request, _find_error)
+            answer = await self._channel.ask(schema.ALTER_PARTITION, _VERSION, self._make_request, _find_error)
             if answer is not None and not self._take(answer):
                 await self._channel.wait_for_change()
 
-    def _make_request(self) -> AlterPartitionRequest | None:
+    def _make_request(self) -> schema.AlterPartitionRequest | None:
         """Makes a request of all waiting proposals, without those that are over; returns None if none is left."""
         self._waiting = {one: proposal for one, proposal in self._waiting.items() if one.proposes(proposal)}
         self._asked = dict(self._waiting)
         if not self._asked:
             return None
-        topics = defaultdict[bytes, list[AlteredPartition]](list)
+        topics = defaultdict[bytes, list[schema.AlteredPartition]](list)
         for partition, proposal in self._asked.items():
             topics[partition.topic_id].append(_proposed(partition, proposal))
-        return AlterPartitionRequest(
+        return schema.AlterPartitionRequest(
             self._node_id,
             self._broker_epoch(),
-            [AlteredTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
+            [schema.AlteredTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()],
         )
 
     # --- answers
 
-    def _take(self, answer: AlterPartitionResponse) -> bool:
+    def _take(self, answer: schema.AlterPartitionResponse) -> bool:
         """Passes the partitions their answers; returns whether the controller accepted all proposals."""
         results = {
             (topic.topic_id, result.partition_index): result for topic in answer.topics for result in topic.partitions
@@ -104,7 +96,9 @@ class IsrReporter:
         ]
         return all(answered)
 
-    def _take_result(self, partition: Partition, proposal: IsrProposal, result: AlteredPartitionResult | None) -> bool:
+    def _take_result(
+        self, partition: Partition, proposal: IsrProposal, result: schema.AlteredPartitionResult | None
+    ) -> bool:
         name = partition.log.partition
         if result is None:
             _log.warning("the controller's answer says nothing of %s; it is asked again", name)
@@ -133,17 +127,17 @@ def _listed(node_ids: Iterable[int]) -> str:
     return ",".join(map(str, node_ids))
 
 
-def _proposed(partition: Partition, proposal: IsrProposal) -> AlteredPartition:
-    return AlteredPartition(
+def _proposed(partition: Partition, proposal: IsrProposal) -> schema.AlteredPartition:
+    return schema.AlteredPartition(
         partition_index=partition.log.partition.partition,
         leader_epoch=proposal.leader_epoch,
-        new_isr_with_epochs=[BrokerState(one, proposal.broker_epochs.get(one, -1)) for one in proposal.isr],
+        new_isr_with_epochs=[schema.BrokerState(one, proposal.broker_epochs.get(one, -1)) for one in proposal.isr],
         leader_recovery_state=proposal.leader_recovery_state,
         partition_epoch=proposal.partition_epoch,
     )
 
 
-def _find_error(answer: AlterPartitionResponse) -> int:
+def _find_error(answer: schema.AlterPartitionResponse) -> int:
     """Returns the error of the whole request, or NOT_CONTROLLER if a partition has it: a controller answers so for
     epochs that are ahead of its own, which a newer controller must have assigned.
     """

@@ -22,21 +22,12 @@ from core.cluster.image.metadata_record import MetadataRecord
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
+from core.protocol.schema import metadata_records as schema
 from core.protocol.schema.control_request import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
-)
-from core.protocol.schema.metadata_records import (
-    BrokerEndpoint,
-    ConfigRecord,
-    FeatureLevelRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-    UnregisterBrokerRecord,
 )
 
 NO_CONTROLLER = -1
@@ -121,14 +112,16 @@ class ClusterMemberMetadata:
         known = self.image.configs.get((resource_type, name), {})
         changes: dict[str, str | None] = {key: None for key in known if key not in settings}
         changes |= {key: value for key, value in settings.items() if known.get(key) != value}
-        self._submit([ConfigRecord(resource_type, name, key, value) for key, value in changes.items()])
+        self._submit([schema.ConfigRecord(resource_type, name, key, value) for key, value in changes.items()])
 
     def take_features(self, finalized: Mapping[str, int], epoch: int) -> None:
         """Replaces all features that the cluster has finalized."""
         self.features_epoch = epoch
         known = self.image.features
-        gone = [FeatureLevelRecord(name, 0) for name in known if name not in finalized]
-        changed = [FeatureLevelRecord(name, level) for name, level in finalized.items() if known.get(name) != level]
+        gone = [schema.FeatureLevelRecord(name, 0) for name in known if name not in finalized]
+        changed = [
+            schema.FeatureLevelRecord(name, level) for name, level in finalized.items() if known.get(name) != level
+        ]
         self._submit([*gone, *changed])
 
     def _submit(self, records: Sequence[MetadataRecord]) -> None:
@@ -219,15 +212,17 @@ def _brokers(request: UpdateMetadataRequest, image: MetadataImage) -> Iterator[M
     live = {broker.id: _registration(broker) for broker in request.live_brokers}
     for broker_id, broker in image.brokers.items():
         if broker_id not in live:
-            yield UnregisterBrokerRecord(broker_id, broker.broker_epoch)
+            yield schema.UnregisterBrokerRecord(broker_id, broker.broker_epoch)
     for broker_id, registration in live.items():
         if image.brokers.get(broker_id) != registration:
             yield registration
 
 
-def _registration(broker: UpdateMetadataBroker) -> RegisterBrokerRecord:
-    endpoints = [BrokerEndpoint(one.listener, one.host, one.port, one.security_protocol) for one in broker.endpoints]
-    return RegisterBrokerRecord(
+def _registration(broker: UpdateMetadataBroker) -> schema.RegisterBrokerRecord:
+    endpoints = [
+        schema.BrokerEndpoint(one.listener, one.host, one.port, one.security_protocol) for one in broker.endpoints
+    ]
+    return schema.RegisterBrokerRecord(
         broker_id=broker.id,
         incarnation_id=_NO_INCARNATION,
         broker_epoch=_UNKNOWN_EPOCH,
@@ -248,20 +243,20 @@ def _topic(topic: UpdateMetadataTopicState, image: MetadataImage) -> Iterator[Me
     is_deleted = any(state.leader == LEADER_DURING_DELETE for state in topic.partition_states)
     is_another = known is not None and known.topic_id != topic.topic_id
     if known is not None and (is_another or is_deleted):
-        yield RemoveTopicRecord(known.topic_id)
+        yield schema.RemoveTopicRecord(known.topic_id)
     if is_deleted:
         return
     if known is None or is_another:
-        yield TopicRecord(topic.topic_name, topic.topic_id)
+        yield schema.TopicRecord(topic.topic_name, topic.topic_id)
     for state in topic.partition_states:
         partition = _partition(topic.topic_id, state)
         if known is None or is_another or known.partitions.get(partition.partition_id) != partition:
             yield partition
 
 
-def _partition(topic_id: bytes, state: UpdateMetadataPartitionState) -> PartitionRecord:
+def _partition(topic_id: bytes, state: UpdateMetadataPartitionState) -> schema.PartitionRecord:
     offline = set(state.offline_replicas)
-    return PartitionRecord(
+    return schema.PartitionRecord(
         partition_id=state.partition_index,
         topic_id=topic_id,
         replicas=state.replicas,

@@ -14,15 +14,7 @@ from core.cluster.image.metadata_record import MetadataRecord
 from core.cluster.image.security_image import SecurityImage
 from core.common.config_def import ConfigResourceType
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.metadata_records import (
-    ConfigRecord,
-    FeatureLevelRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    TopicRecord,
-)
+from core.protocol.schema import metadata_records as schema
 
 NO_LEADER = -1
 
@@ -33,7 +25,7 @@ class TopicImage:
 
     name: str
     topic_id: bytes
-    partitions: Mapping[int, PartitionRecord] = field(default_factory=dict)
+    partitions: Mapping[int, schema.PartitionRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +40,9 @@ class MetadataImage:
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
-    brokers: Mapping[int, RegisterBrokerRecord] = field(default_factory=dict)
-    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
-    producer_ids: ProducerIdsRecord | None = None
+    brokers: Mapping[int, schema.RegisterBrokerRecord] = field(default_factory=dict)
+    controllers: Mapping[int, schema.RegisterControllerRecord] = field(default_factory=dict)
+    producer_ids: schema.ProducerIdsRecord | None = None
     has_known_topics: bool = False
     """Whether any topic ever existed, as far as the records show."""
     security: SecurityImage = field(default_factory=SecurityImage)
@@ -65,7 +57,7 @@ class MetadataImage:
         topic = self.topics_by_id.get(topic_id)
         return topic.name if topic is not None else None
 
-    def find_partition(self, partition: TopicPartition) -> PartitionRecord | None:
+    def find_partition(self, partition: TopicPartition) -> schema.PartitionRecord | None:
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.partitions.get(partition.partition)
 
@@ -79,15 +71,15 @@ class MetadataImage:
     def to_records(self) -> Iterator[MetadataRecord]:
         """Yields the records of a snapshot: they make this image again, in an order in which they can be applied."""
         for name, level in self.features.items():
-            yield FeatureLevelRecord(name, level)
+            yield schema.FeatureLevelRecord(name, level)
         yield from self.brokers.values()
         yield from self.controllers.values()
         for topic in self.topics.values():
-            yield TopicRecord(topic.name, topic.topic_id)
+            yield schema.TopicRecord(topic.name, topic.topic_id)
             yield from topic.partitions.values()
         for (resource_type, resource_name), overrides in self.configs.items():
             for name, value in overrides.items():
-                yield ConfigRecord(resource_type, resource_name, name, value)
+                yield schema.ConfigRecord(resource_type, resource_name, name, value)
         if self.producer_ids is not None:
             yield self.producer_ids
         yield from self.security.to_records()
@@ -136,7 +128,7 @@ class PartitionState:
     """
 
     @classmethod
-    def of_registration(cls, registration: PartitionRecord) -> PartitionState:
+    def of_registration(cls, registration: schema.PartitionRecord) -> PartitionState:
         return cls(
             leader=registration.leader,
             leader_epoch=registration.leader_epoch,

@@ -37,18 +37,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition, name_in_metrics, random_uuid
-from core.protocol.schema.metadata_records import (
-    BrokerEndpoint,
-    BrokerFeature,
-    BrokerRegistrationChangeRecord,
-    ConfigRecord,
-    FeatureLevelRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RegisterBrokerRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
+from core.protocol.schema import metadata_records as schema
 
 if TYPE_CHECKING:
     from core.cluster.image.single_node_security import SingleNodeSecurity
@@ -116,17 +105,17 @@ class SingleNodeController:
 
     # --- the broker itself
 
-    def register_broker(self, endpoints: Sequence[BrokerEndpoint], rack: str | None) -> None:
+    def register_broker(self, endpoints: Sequence[schema.BrokerEndpoint], rack: str | None) -> None:
         """Writes the features of a new directory, registers this broker, and makes it the leader of every partition of
         which it has a replica: this controller knows no other live broker.
         """
         if not self.image.features:
             self.set_features({name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()})
         self.broker_epoch = self._log.end_offset
-        features = [BrokerFeature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()]
+        features = [schema.BrokerFeature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()]
         self._submit(
             [
-                RegisterBrokerRecord(
+                schema.RegisterBrokerRecord(
                     broker_id=self._node_id,
                     incarnation_id=random_uuid(),
                     broker_epoch=self.broker_epoch,
@@ -161,7 +150,7 @@ class SingleNodeController:
     def fence_broker(self) -> None:
         """Writes the last record of a clean stop: another broker, Kafka's too, may use the directory at once."""
         self._submit(
-            [BrokerRegistrationChangeRecord(broker_id=self._node_id, broker_epoch=self.broker_epoch, fenced=1)]
+            [schema.BrokerRegistrationChangeRecord(broker_id=self._node_id, broker_epoch=self.broker_epoch, fenced=1)]
         )
 
     # --- topics
@@ -221,8 +210,11 @@ class SingleNodeController:
             topic_id = random_uuid()
         overrides = {name: value for name, value in topic.configs.items() if value is not None}
         return [
-            TopicRecord(topic.name, topic_id),
-            *(ConfigRecord(ConfigResourceType.TOPIC, topic.name, name, value) for name, value in overrides.items()),
+            schema.TopicRecord(topic.name, topic_id),
+            *(
+                schema.ConfigRecord(ConfigResourceType.TOPIC, topic.name, name, value)
+                for name, value in overrides.items()
+            ),
             *self._partition_records(topic_id, assignments),
         ]
 
@@ -232,9 +224,11 @@ class SingleNodeController:
         wanted = wanted_replicas(topic, default_partitions, default_replication, [self._node_id])
         return wanted if isinstance(wanted, dict) else dict.fromkeys(range(wanted[0]), (self._node_id,))
 
-    def _partition_records(self, topic_id: bytes, assignments: Mapping[int, Sequence[int]]) -> list[PartitionRecord]:
+    def _partition_records(
+        self, topic_id: bytes, assignments: Mapping[int, Sequence[int]]
+    ) -> list[schema.PartitionRecord]:
         return [
-            PartitionRecord(
+            schema.PartitionRecord(
                 partition_id=number,
                 topic_id=topic_id,
                 replicas=list(replicas),
@@ -270,7 +264,7 @@ class SingleNodeController:
 
     def delete_topics(self, names: Iterable[str]) -> list[TopicImage]:
         topics = [self._topic(name) for name in names]
-        self._submit([RemoveTopicRecord(topic.topic_id) for topic in topics])
+        self._submit([schema.RemoveTopicRecord(topic.topic_id) for topic in topics])
         return topics
 
     def _topic(self, name: str) -> TopicImage:
@@ -282,7 +276,7 @@ class SingleNodeController:
     # --- configurations
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
-        self._submit([ConfigRecord(resource_type, name, key, value) for key, value in changes.items()])
+        self._submit([schema.ConfigRecord(resource_type, name, key, value) for key, value in changes.items()])
 
     # --- features
 
@@ -294,14 +288,14 @@ class SingleNodeController:
 
     def set_features(self, levels: Mapping[str, int]) -> None:
         current = self.image.features
-        self._submit([FeatureLevelRecord(n, level) for n, level in levels.items() if current.get(n, 0) != level])
+        self._submit([schema.FeatureLevelRecord(n, level) for n, level in levels.items() if current.get(n, 0) != level])
 
     # --- producer ids
 
     def allocate_producer_ids(self, at_least: int) -> range:
         first = max(self.image.next_producer_id, at_least)
         end = first + PRODUCER_ID_BLOCK_SIZE
-        self._submit([ProducerIdsRecord(self._node_id, self.broker_epoch, end)])
+        self._submit([schema.ProducerIdsRecord(self._node_id, self.broker_epoch, end)])
         return range(first, end)
 
     def close(self) -> None:

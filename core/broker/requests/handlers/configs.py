@@ -26,22 +26,7 @@ from core.common.pending import Pending
 from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
-from core.protocol.schema.configs import (
-    ALTER_CONFIGS,
-    DESCRIBE_CONFIGS,
-    LIST_CONFIG_RESOURCES,
-    AlterConfigsRequest,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
+from core.protocol.schema import configs as schema
 from core.protocol.schema.configs import ConfigResource as ListedResource
 from core.protocol.schema.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
@@ -65,16 +50,18 @@ from core.security.acl import (
 
 
 def describe_configs(
-    services: Services, request: DescribeConfigsRequest, context: RequestContext
-) -> Task[DescribeConfigsResponse]:
+    services: Services, request: schema.DescribeConfigsRequest, context: RequestContext
+) -> Task[schema.DescribeConfigsResponse]:
     """DescribeConfigs: all keys of a resource, or those that the request names, with the sources of their values."""
     unknown = [one.resource_type for one in request.resources if one.resource_type not in CONFIG_RESOURCES]
     if unknown:
         return _refuse_all(request, KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"))
     results = []
-    made: dict[int, tuple[DescribedConfig, DescribeConfigsResourceResult]] = {}  # by identity: topics share defaults
+    made: dict[
+        int, tuple[DescribedConfig, schema.DescribeConfigsResourceResult]
+    ] = {}  # by identity: topics share defaults
     for resource in request.resources:
-        result = DescribeConfigsResult(
+        result = schema.DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=""
         )
         try:
@@ -92,14 +79,14 @@ def describe_configs(
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
         yield Yield.GIVE_WAY
-    return DescribeConfigsResponse(results=results)
+    return schema.DescribeConfigsResponse(results=results)
 
 
-def _refuse_all(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+def _refuse_all(request: schema.DescribeConfigsRequest, error: KafkaError) -> schema.DescribeConfigsResponse:
     """Refuses every resource, because Kafka refuses the request as a whole."""
-    return DescribeConfigsResponse(
+    return schema.DescribeConfigsResponse(
         results=[
-            DescribeConfigsResult(error.code, error.message, one.resource_type, one.resource_name)
+            schema.DescribeConfigsResult(error.code, error.message, one.resource_type, one.resource_name)
             for one in request.resources
         ]
     )
@@ -114,15 +101,17 @@ def _look_for_missing(services: Services, topic: str) -> Task[None]:
             yield from services.late_checks.steps(log)
 
 
-def _described(described: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _described(
+    described: DescribedConfig, request: schema.DescribeConfigsRequest
+) -> schema.DescribeConfigsResourceResult:
     synonyms = described.synonyms if request.include_synonyms else ()
-    return DescribeConfigsResourceResult(
+    return schema.DescribeConfigsResourceResult(
         described.name,
         described.value,
         read_only=described.is_read_only,
         config_source=described.source,
         is_sensitive=described.is_sensitive,
-        synonyms=[DescribeConfigsSynonym(s.name, s.value, s.source) for s in synonyms],
+        synonyms=[schema.DescribeConfigsSynonym(s.name, s.value, s.source) for s in synonyms],
         config_type=described.type,
         documentation=described.doc if request.include_documentation else None,
     )
@@ -152,16 +141,18 @@ Change = tuple[Overrides, Pending[KafkaError | None] | None]
 
 def _alter(
     services: Services,
-    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    request: schema.AlterConfigsRequest | IncrementalAlterConfigsRequest,
     alter: Callable[..., Change],
     context: RequestContext,
-) -> tuple[list[AlterConfigsResourceResponse], list[ConfigWrite]]:
+) -> tuple[list[schema.AlterConfigsResourceResponse], list[ConfigWrite]]:
     """Calls `alter` with each resource of the request; an error of one leaves the others alone."""
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     writes = []
     for resource in request.resources:
-        response = AlterConfigsResourceResponse(ErrorCode.NONE, None, resource.resource_type, resource.resource_name)
+        response = schema.AlterConfigsResourceResponse(
+            ErrorCode.NONE, None, resource.resource_type, resource.resource_name
+        )
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -177,14 +168,14 @@ def _alter(
 
 
 def alter_configs(
-    services: Services, request: AlterConfigsRequest, context: RequestContext
-) -> AlterConfigsResponse | Pending[AlterConfigsResponse]:
+    services: Services, request: schema.AlterConfigsRequest, context: RequestContext
+) -> schema.AlterConfigsResponse | Pending[schema.AlterConfigsResponse]:
     """AlterConfigs: replaces all settings of a resource; settings absent from the request go back to their defaults."""
     responses, writes = _alter(services, request, _replace_all, context)
-    return when_written(AlterConfigsResponse(responses=responses), writes, context.sender)
+    return when_written(schema.AlterConfigsResponse(responses=responses), writes, context.sender)
 
 
-def _replace_all(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> Change:
+def _replace_all(services: Services, resource: schema.AlterConfigsResource, *, validate_only: bool) -> Change:
     if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     ensure_named_once([config.name for config in resource.configs])
@@ -241,8 +232,8 @@ _FIRST_VERSION_WITH_TYPES = 1  # KIP-1142
 
 
 def list_config_resources(
-    services: Services, request: ListConfigResourcesRequest, context: RequestContext
-) -> ListConfigResourcesResponse:
+    services: Services, request: schema.ListConfigResourcesRequest, context: RequestContext
+) -> schema.ListConfigResourcesResponse:
     """ListConfigResources: the resources that may have settings; version 0 lists client metrics alone."""
     asked = (
         [ConfigResourceType.CLIENT_METRICS]
@@ -250,8 +241,8 @@ def list_config_resources(
         else request.resource_types or list(CONFIG_RESOURCES)
     )
     if any(type_ not in CONFIG_RESOURCES for type_ in asked):
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(
+        return schema.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return schema.ListConfigResourcesResponse(
         config_resources=[
             ListedResource(name, type_)
             for type_ in dict.fromkeys(asked)
@@ -262,15 +253,17 @@ def list_config_resources(
 
 SERVES = (
     ServedApi(
-        DESCRIBE_CONFIGS,
+        schema.DESCRIBE_CONFIGS,
         describe_configs,
         by_name(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS),
     ),
-    ServedApi(ALTER_CONFIGS, alter_configs, by_name(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)),
+    ServedApi(
+        schema.ALTER_CONFIGS, alter_configs, by_name(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
+    ),
     ServedApi(
         INCREMENTAL_ALTER_CONFIGS,
         incremental_alter_configs,
         by_name(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
     ),
-    ServedApi(LIST_CONFIG_RESOURCES, list_config_resources, whole(DESCRIBE_CLUSTER_CONFIGS), needs_quorum=True),
+    ServedApi(schema.LIST_CONFIG_RESOURCES, list_config_resources, whole(DESCRIBE_CLUSTER_CONFIGS), needs_quorum=True),
 )

@@ -18,20 +18,7 @@ from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, P
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.task import Task, Yield
-from core.protocol.schema.list_offsets import (
-    LIST_OFFSETS,
-    OFFSET_FOR_LEADER_EPOCH,
-    EpochEndOffset,
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
-)
+from core.protocol.schema import list_offsets as schema
 from core.security.acl import CLUSTER_ACTION, DESCRIBE_TOPIC
 
 LATEST = -1
@@ -51,7 +38,9 @@ _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
 
 
-def list_offsets(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Task[ListOffsetsResponse]:
+def list_offsets(
+    services: Services, request: schema.ListOffsetsRequest, context: RequestContext
+) -> Task[schema.ListOffsetsResponse]:
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for number, topic in enumerate(request.topics, 1):
@@ -72,9 +61,9 @@ def list_offsets(services: Services, request: ListOffsetsRequest, context: Reque
                 partitions.append(found)
             except KafkaError as error:
                 code = _code_for_client(error.code, context.api_version)
-                partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, code))
-        topics.append(ListOffsetsTopicResponse(topic.name, partitions))
-    return ListOffsetsResponse(topics=topics)
+                partitions.append(schema.ListOffsetsPartitionResponse(wanted.partition_index, code))
+        topics.append(schema.ListOffsetsTopicResponse(topic.name, partitions))
+    return schema.ListOffsetsResponse(topics=topics)
 
 
 def _is_known(timestamp: int, isolation_level: int, version: int) -> bool:
@@ -90,15 +79,18 @@ def _code_for_client(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _look_up(
-    replicas: ReplicaManager, partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest
-) -> Task[ListOffsetsPartitionResponse]:
+    replicas: ReplicaManager,
+    partition: Partition,
+    wanted: schema.ListOffsetsPartition,
+    request: schema.ListOffsetsRequest,
+) -> Task[schema.ListOffsetsPartitionResponse]:
     partition.ensure_leader_epoch(wanted.current_leader_epoch)
     if request.replica_id != _DEBUGGING_CONSUMER:
         partition.ensure_leading()
     is_for_consumer = request.replica_id == _CONSUMER
     log = partition.log
     end_offset = partition.end_offset(request.isolation_level, is_for_replica=not is_for_consumer)
-    response = ListOffsetsPartitionResponse(wanted.partition_index)
+    response = schema.ListOffsetsPartitionResponse(wanted.partition_index)
     match wanted.timestamp:
         case -1:
             if is_for_consumer:
@@ -126,32 +118,32 @@ def _look_up(
 
 
 def offset_for_leader_epoch(
-    services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
+    services: Services, request: schema.OffsetForLeaderEpochRequest, context: RequestContext
+) -> schema.OffsetForLeaderEpochResponse:
     is_broker = context.may(CLUSTER_ACTION, is_asked=False)
     topics = []
     for topic in request.topics:
         if is_broker or context.may(DESCRIBE_TOPIC, topic.topic):
             found = [_find_epoch_end(services, topic.topic, asked) for asked in topic.partitions]
         else:
-            found = [EpochEndOffset(DESCRIBE_TOPIC.refusal, asked.partition) for asked in topic.partitions]
-        topics.append(OffsetForLeaderTopicResult(topic.topic, found))
-    return OffsetForLeaderEpochResponse(topics=topics)
+            found = [schema.EpochEndOffset(DESCRIBE_TOPIC.refusal, asked.partition) for asked in topic.partitions]
+        topics.append(schema.OffsetForLeaderTopicResult(topic.topic, found))
+    return schema.OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _find_epoch_end(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find_epoch_end(services: Services, topic: str, asked: schema.OffsetForLeaderPartition) -> schema.EpochEndOffset:
     """Finds the end offset; epoch and offset are -1 if the epoch is too early or too late to be known."""
     try:
         partition = services.replicas.find(topic, asked.partition)
         partition.ensure_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
-        return EpochEndOffset(error.code, asked.partition)
+        return schema.EpochEndOffset(error.code, asked.partition)
     log = partition.log
     epoch, end_offset = log.leader_epochs.end_offset_of(asked.leader_epoch, log.log_end_offset)
-    return EpochEndOffset(0, asked.partition, epoch, end_offset)
+    return schema.EpochEndOffset(0, asked.partition, epoch, end_offset)
 
 
 SERVES = (
-    ServedApi(LIST_OFFSETS, list_offsets, by_name(DESCRIBE_TOPIC)),
-    ServedApi(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch, by_name(CLUSTER_ACTION, DESCRIBE_TOPIC)),
+    ServedApi(schema.LIST_OFFSETS, list_offsets, by_name(DESCRIBE_TOPIC)),
+    ServedApi(schema.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch, by_name(CLUSTER_ACTION, DESCRIBE_TOPIC)),
 )

@@ -17,42 +17,24 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition, by_topic
+from core.protocol.schema import reassignments as schema
 from core.protocol.schema.metadata_records import PartitionRecord
-from core.protocol.schema.reassignments import (
-    ALTER_PARTITION_REASSIGNMENTS,
-    ELECT_LEADERS,
-    LIST_PARTITION_REASSIGNMENTS,
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsTopics,
-    OngoingPartitionReassignment,
-    OngoingTopicReassignment,
-    PartitionResult,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-    ReplicaElectionResult,
-    TopicPartitions,
-)
 from core.security.acl import ALTER_CLUSTER, DESCRIBE_THE_CLUSTER
 
 
 def alter_partition_reassignments(
-    services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
-) -> AlterPartitionReassignmentsResponse | Pending[AlterPartitionReassignmentsResponse]:
+    services: Services, request: schema.AlterPartitionReassignmentsRequest, context: RequestContext
+) -> schema.AlterPartitionReassignmentsResponse | Pending[schema.AlterPartitionReassignmentsResponse]:
     """AlterPartitionReassignments: moves the replicas of partitions to other brokers, or cancels that (KIP-455)."""
     return answer_in_office(
         services,
         lambda term: _alter(term.controller.reassignments, request),
         _answer,
-        lambda error: AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message),
+        lambda error: schema.AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message),
     )
 
 
-def _alter(reassignments: Reassignments, request: AlterPartitionReassignmentsRequest) -> Decision[Outcomes]:
+def _alter(reassignments: Reassignments, request: schema.AlterPartitionReassignmentsRequest) -> Decision[Outcomes]:
     targets: dict[TopicPartition, Sequence[int] | None] = {}
     twice: set[TopicPartition] = set()
     for topic in request.topics:
@@ -67,23 +49,23 @@ def _alter(reassignments: Reassignments, request: AlterPartitionReassignmentsReq
     return outcomes | dict.fromkeys(twice, doubled)
 
 
-def _answer(outcomes: Outcomes) -> AlterPartitionReassignmentsResponse:
+def _answer(outcomes: Outcomes) -> schema.AlterPartitionReassignmentsResponse:
     topics = by_topic((p, _partition_answer(p.partition, error)) for p, error in outcomes.items())
-    responses = [ReassignableTopicResponse(*topic) for topic in topics.items()]
-    return AlterPartitionReassignmentsResponse(error_message=None, responses=responses)
+    responses = [schema.ReassignableTopicResponse(*topic) for topic in topics.items()]
+    return schema.AlterPartitionReassignmentsResponse(error_message=None, responses=responses)
 
 
-def _partition_answer(number: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+def _partition_answer(number: int, error: KafkaError | None) -> schema.ReassignablePartitionResponse:
     code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
-    return ReassignablePartitionResponse(number, code, message)
+    return schema.ReassignablePartitionResponse(number, code, message)
 
 
 _LAST_VERSION_OF_KAFKA_3 = 0  # KIP-860 came later
 
 
 def list_partition_reassignments(
-    services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
-) -> ListPartitionReassignmentsResponse:
+    services: Services, request: schema.ListPartitionReassignmentsRequest, context: RequestContext
+) -> schema.ListPartitionReassignmentsResponse:
     """ListPartitionReassignments: the reassignments in the metadata; this broker starts none. In a cluster only the
     controller knows them.
     """
@@ -92,10 +74,13 @@ def list_partition_reassignments(
         return _answer_of_controller(term, request)
     if services.membership is not None:
         code = ErrorCode.NOT_CONTROLLER
-        return ListPartitionReassignmentsResponse(error_code=code, error_message=code.text)
+        return schema.ListPartitionReassignmentsResponse(error_code=code, error_message=code.text)
     asked = request.topics
     if asked is None:
-        asked = [ListPartitionReassignmentsTopics(t.name, sorted(t.partitions)) for t in services.image.topics.values()]
+        asked = [
+            schema.ListPartitionReassignmentsTopics(t.name, sorted(t.partitions))
+            for t in services.image.topics.values()
+        ]
     topics = []
     for wanted in asked:
         topic = services.image.topics.get(wanted.name)
@@ -106,26 +91,26 @@ def list_partition_reassignments(
             if (found := partitions.get(number)) is not None and (found.adding_replicas or found.removing_replicas)
         ]
         if ongoing:
-            topics.append(OngoingTopicReassignment(wanted.name, ongoing))
-    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+            topics.append(schema.OngoingTopicReassignment(wanted.name, ongoing))
+    return schema.ListPartitionReassignmentsResponse(error_message=None, topics=topics)
 
 
-def _ongoing(number: int, state: PartitionRecord | PartitionState) -> OngoingPartitionReassignment:
-    return OngoingPartitionReassignment(
+def _ongoing(number: int, state: PartitionRecord | PartitionState) -> schema.OngoingPartitionReassignment:
+    return schema.OngoingPartitionReassignment(
         number, list(state.replicas), list(state.adding_replicas), list(state.removing_replicas)
     )
 
 
 def _answer_of_controller(
-    term: ActiveController, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+    term: ActiveController, request: schema.ListPartitionReassignmentsRequest
+) -> schema.ListPartitionReassignmentsResponse:
     wanted = None
     if request.topics is not None:
         wanted = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     listed = term.controller.reassignments.listed(wanted)
     topics = by_topic((partition, _ongoing(partition.partition, state)) for partition, state in listed.items())
-    return ListPartitionReassignmentsResponse(
-        error_message=None, topics=[OngoingTopicReassignment(*topic) for topic in topics.items()]
+    return schema.ListPartitionReassignmentsResponse(
+        error_message=None, topics=[schema.OngoingTopicReassignment(*topic) for topic in topics.items()]
     )
 
 
@@ -133,8 +118,8 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 
 def elect_leaders(
-    services: Services, request: ElectLeadersRequest, context: RequestContext
-) -> ElectLeadersResponse | Pending[ElectLeadersResponse]:
+    services: Services, request: schema.ElectLeadersRequest, context: RequestContext
+) -> schema.ElectLeadersResponse | Pending[schema.ElectLeadersResponse]:
     """ElectLeaders: with one broker, the preferred replica leads every partition that can have a leader. In a cluster
     the controller elects.
 
@@ -147,22 +132,24 @@ def elect_leaders(
     is_known = request.election_type in (_PREFERRED, _UNCLEAN)
     is_of_all = request.topic_partitions is None
     if is_of_all and not is_known:
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return schema.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     asked = request.topic_partitions
     if asked is None:
-        asked = [TopicPartitions(topic.name, sorted(topic.partitions)) for topic in services.image.topics.values()]
+        asked = [
+            schema.TopicPartitions(topic.name, sorted(topic.partitions)) for topic in services.image.topics.values()
+        ]
     results = []
     for topic in asked:
         found = [_elect(services, TopicPartition(topic.topic, number), request) for number in topic.partitions]
         told = [result for result in found if not (is_of_all and result.error_code == ErrorCode.ELECTION_NOT_NEEDED)]
-        results.append(ReplicaElectionResult(topic.topic, told))
+        results.append(schema.ReplicaElectionResult(topic.topic, told))
     code = ErrorCode.NONE if is_known or not results else ErrorCode.INVALID_REQUEST
     if is_of_all and services.membership is not None:
-        return ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+        return schema.ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    return schema.ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _decide(term: ActiveController, request: ElectLeadersRequest) -> Decision[Results]:
+def _decide(term: ActiveController, request: schema.ElectLeadersRequest) -> Decision[Results]:
     asked = request.topic_partitions
     if asked is None:
         partitions = [partition for partition, _ in term.context.partitions()]
@@ -171,18 +158,22 @@ def _decide(term: ActiveController, request: ElectLeadersRequest) -> Decision[Re
     return term.controller.elect_leaders(partitions, is_unclean=request.election_type == _UNCLEAN)
 
 
-def _election_answer(request: ElectLeadersRequest, outcome: Results | KafkaError) -> ElectLeadersResponse:
+def _election_answer(request: schema.ElectLeadersRequest, outcome: Results | KafkaError) -> schema.ElectLeadersResponse:
     if isinstance(outcome, KafkaError):
-        return ElectLeadersResponse(error_code=outcome.code)
+        return schema.ElectLeadersResponse(error_code=outcome.code)
     results = by_topic(
-        (partition, PartitionResult(partition.partition, error, None if error is ErrorCode.NONE else error.text))
+        (partition, schema.PartitionResult(partition.partition, error, None if error is ErrorCode.NONE else error.text))
         for partition, error in outcome.items()
         if request.topic_partitions is not None or error is not ErrorCode.ELECTION_NOT_NEEDED
     )
-    return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(*topic) for topic in results.items()])
+    return schema.ElectLeadersResponse(
+        replica_election_results=[schema.ReplicaElectionResult(*topic) for topic in results.items()]
+    )
 
 
-def _elect(services: Services, partition: TopicPartition, request: ElectLeadersRequest) -> PartitionResult:
+def _elect(
+    services: Services, partition: TopicPartition, request: schema.ElectLeadersRequest
+) -> schema.PartitionResult:
     topic = services.image.topics.get(partition.topic)
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         code, message = ErrorCode.INVALID_REQUEST, f"unknown election type {request.election_type}"
@@ -196,25 +187,27 @@ def _elect(services: Services, partition: TopicPartition, request: ElectLeadersR
         code, message = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE.text
     else:
         code, message = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE.text
-    return PartitionResult(partition.partition, code, message)
+    return schema.PartitionResult(partition.partition, code, message)
 
 
-def _refuse_election(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+def _refuse_election(request: schema.ElectLeadersRequest, code: ErrorCode) -> schema.ElectLeadersResponse:
     results = [
-        ReplicaElectionResult(topic.topic, [PartitionResult(number, code, code.text) for number in topic.partitions])
+        schema.ReplicaElectionResult(
+            topic.topic, [schema.PartitionResult(number, code, code.text) for number in topic.partitions]
+        )
         for topic in request.topic_partitions or ()
     ]
-    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+    return schema.ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 SERVES = (
     ServedApi(
-        ALTER_PARTITION_REASSIGNMENTS,
+        schema.ALTER_PARTITION_REASSIGNMENTS,
         alter_partition_reassignments,
         whole(ALTER_CLUSTER),
         is_for_controllers=True,
         last_of_members=_LAST_VERSION_OF_KAFKA_3,
     ),
-    ServedApi(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments, whole(DESCRIBE_THE_CLUSTER)),
-    ServedApi(ELECT_LEADERS, elect_leaders, whole(ALTER_CLUSTER, refuse=_refuse_election)),
+    ServedApi(schema.LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments, whole(DESCRIBE_THE_CLUSTER)),
+    ServedApi(schema.ELECT_LEADERS, elect_leaders, whole(ALTER_CLUSTER, refuse=_refuse_election)),
 )
