@@ -26,7 +26,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -499,23 +499,35 @@ class _Parser(OptionParser):
             self._short_opt["-X"] = self._long_opt["--command-property"] = self._settings  # type: ignore[assignment]
         own = {**self._short_opt, **self._long_opt}
         for name, meant in other_names(path, own).items():
-            self._add(name, own[meant] if isinstance(meant, str) else _Converted(self, meant))
+            self._add(name, own[meant] if isinstance(meant, str) else _OtherName(partial(self._give, meant)))
         for name, fixed in FLAGS.get(path, {}).items():
-            self._add(name, _Flag(self, name, fixed))
+            self._add(name, _OtherName(partial(self._note_flag, name, fixed), takes_value=False))
         for name in IDLE.get(path, ()):
-            self._add(name, _Idle(name))
+            self._add(name, _OtherName(partial(_say_idle, name)))
         if "--dry-run" in own and "--apply" not in own:
             for name in ("--apply", "--execute"):  # the command's default
-                self._add(name, _Applied(self.ctx))
+                self._add(name, _OtherName(self._note_applied, takes_value=False))
 
-    def give(self, target: str, value: str, state: ParsingState) -> None:
-        """Passes the value to an option, or to an argument by its parameter's name."""
-        if target.startswith("-"):
-            option = self._long_opt[target]
-            option.process(value if option.takes_value else None, state)
-        else:
-            number = next(n for n, argument in enumerate(self._args) if argument.dest == target)
-            self._named.append((number, value))
+    def _give(self, convert: Convert, value: str, state: ParsingState) -> None:
+        """Passes the value to the options, and to the arguments by their parameters' names, that it stands for."""
+        for target, one in convert(value):
+            if target.startswith("-"):
+                option = self._long_opt[target]
+                option.process(one if option.takes_value else None, state)
+            else:
+                number = next(n for n, argument in enumerate(self._args) if argument.dest == target)
+                self._named.append((number, one))
+
+    def _note_flag(self, name: str, fixed: Targets, _value: None, state: ParsingState) -> None:
+        assert self.ctx is not None
+        self.ctx.meta[f"{_FLAG}{name}"] = True
+        if name == "-J":
+            say("note: -J is --format json, whose fields have plog's names (plog help kcat)")
+        self._give(lambda _: fixed, "", state)
+
+    def _note_applied(self, _value: None, _state: ParsingState) -> None:
+        assert self.ctx is not None
+        self.ctx.meta[_IS_APPLIED] = True
 
     def _add(self, name: str, option: Any) -> None:
         (self._long_opt if name.startswith("--") else self._short_opt)[name] = option
@@ -534,52 +546,19 @@ class _Parser(OptionParser):
         super()._process_args_for_args(state)
 
 
-class _Converted:
-    """An option that stands for others."""
+class _OtherName(NamedTuple):
+    """One of the other names, in the place of an option; `process` gets its value, None without one."""
 
-    takes_value = True
-    nargs = 1
+    process: Callable[[Any, ParsingState], None]
+    takes_value: bool = True
 
-    def __init__(self, parser: _Parser, convert: Convert) -> None:
-        self._parser = parser
-        self._convert = convert
-
-    def process(self, value: str, state: ParsingState) -> None:
-        for target, one in self._convert(value):
-            self._parser.give(target, one, state)
+    @property
+    def nargs(self) -> int:
+        return int(self.takes_value)
 
 
-class _Flag:
-    """An option without a value that stands for others, or for what plog does anyway."""
-
-    takes_value = False
-    nargs = 0
-
-    def __init__(self, parser: _Parser, name: str, fixed: Targets) -> None:
-        self._parser = parser
-        self._name = name
-        self._fixed = fixed
-
-    def process(self, _value: None, state: ParsingState) -> None:
-        assert self._parser.ctx is not None
-        self._parser.ctx.meta[f"{_FLAG}{self._name}"] = True
-        if self._name == "-J":
-            say("note: -J is --format json, whose fields have plog's names (plog help kcat)")
-        for target, value in self._fixed:
-            self._parser.give(target, value, state)
-
-
-class _Idle:
-    """An option whose value changes nothing."""
-
-    takes_value = True
-    nargs = 1
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def process(self, _value: str, _state: ParsingState) -> None:
-        say(f"note: {self._name} changes nothing here")
+def _say_idle(name: str, _value: str, _state: ParsingState) -> None:
+    say(f"note: {name} changes nothing here")
 
 
 class _TypedSettings:
@@ -664,19 +643,6 @@ def _value_of(setting: Setting, name: str, value: str) -> str:
         one_of = None if values is None or callable(values) else f"one of {', '.join((*values, *setting.harmless))}"
         raise UsageError(f"{name}={value}: plog does not support that", hint=setting.hint or one_of)
     return found
-
-
-class _Applied:
-    """`--apply` of a command that works without it, too."""
-
-    takes_value = False
-    nargs = 0
-
-    def __init__(self, ctx: Any) -> None:
-        self._ctx = ctx
-
-    def process(self, _value: None, _state: ParsingState) -> None:
-        self._ctx.meta[_IS_APPLIED] = True
 
 
 def _choose_end(ctx: Any) -> None:
