@@ -214,13 +214,5 @@ def _sample_figures(sample: Sample) -> dict[str, Any]:
 
 
 def _segment_figures(segment: SegmentStats) -> dict[str, Any]:
-    return {
-        "file": segment.path.name,
-        "base_offset": segment.base_offset,
-        "size_bytes": segment.size_bytes,
-        "batches": segment.batches,
-        "records": segment.records,
-        "first_timestamp": segment.first_timestamp,
-        "last_timestamp": segment.last_timestamp,
-        "damaged_bytes": segment.damaged_bytes,
-    }
+    figures = asdict(segment)
+    return {"file": figures.pop("path").name, **figures}

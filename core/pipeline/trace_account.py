@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,7 @@ def _copy(copy: ServerCopy, partition: TopicPartition, offset: int | None, on_by
 
 def trace_figures(trace: Trace) -> dict[str, Any]:
     """Returns all known facts, as JSON."""
-    record, transaction, gap = trace.record, trace.transaction, trace.gap
+    record, gap = trace.record, trace.gap
     return {
         "topic": trace.partition.topic,
         "partition": trace.partition.partition,
@@ -99,26 +99,9 @@ def trace_figures(trace: Trace) -> dict[str, Any]:
             "sequence": trace.sequence,
         },
         "batch": None if trace.batch is None else _batch_json(trace.batch, trace.file),
-        "transaction": None
-        if transaction is None
-        else {
-            "state": transaction.state,
-            "first_offset": transaction.first_offset,
-            "marker_offset": transaction.marker_offset,
-            "marker_timestamp": transaction.marker_timestamp,
-            "coordinator_epoch": transaction.coordinator_epoch,
-            "evidence": transaction.evidence,
-        },
+        "transaction": None if trace.transaction is None else asdict(trace.transaction),
         "groups": [
-            {
-                "group": group.group,
-                "committed_offset": group.committed_offset,
-                "committed_timestamp": group.committed_timestamp,
-                "passed_offset": group.passed_offset,
-                "passed_timestamp": group.passed_timestamp,
-                "note": outside_text(group.committed_offset, *trace.bounds),
-            }
-            for group in trace.groups
+            {**asdict(group), "note": outside_text(group.committed_offset, *trace.bounds)} for group in trace.groups
         ],
         "doubts": trace.doubts,
         "fate": trace.fate,
