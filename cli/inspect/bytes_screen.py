@@ -27,7 +27,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from cli.inspect.line_view import BAD, BOLD, DIM, LineView
-from cli.inspect.screen import REPORT_SECONDS, InspectScreen, InspectWorker, Job
+from cli.inspect.screen import REPORT_SECONDS, InspectScreen, Job
 from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
 from core.files.file_names import locate_partition
@@ -407,7 +407,8 @@ as they are in the file, compressed ones too.
         self, path: Path, position: int = 0, *, offset: int | None = None, source: FieldSource | None = None
     ) -> None:
         """`source` are the file's uncompressed records; it belongs to the screen from then on."""
-        super().__init__()
+        super().__init__("bytes")
+        self.models.callback(self._close)
         self.path = path
         self.partition = locate_partition(path.parent)[0]
         self._first = max(position, 0)
@@ -415,7 +416,6 @@ as they are in the file, compressed ones too.
         self._source = source
         self._inside = source
         self._file: FieldBytes | None = None
-        self._background = InspectWorker("bytes")
         self._place = self._first
         """The cursor's position, or its target after the moves under way."""
         self._is_loading = False
@@ -436,11 +436,7 @@ as they are in the file, compressed ones too.
     def on_mount(self) -> None:
         self._lay_out(self.size.width)
         self.set_interval(_LOOK_SECONDS, self._look_again)
-        self.in_background(self._open, self._take_source, failed=self._fail, background=self._background)
-
-    def on_unmount(self) -> None:
-        self._background.submit(Job(lambda _job: self._close()))
-        self._background.close()
+        self.in_background(self._open, self._take_source, failed=self._fail)
 
     def _close(self) -> None:
         if self._source is not None:
@@ -508,7 +504,7 @@ as they are in the file, compressed ones too.
             file.look_again()
             return _Seen(file.size_bytes, file.note)
 
-        self.in_background(look, self._see, background=self._background)
+        self.in_background(look, self._see)
 
     def _see(self, seen: _Seen) -> None:
         if seen.note != self._note:
@@ -532,13 +528,7 @@ as they are in the file, compressed ones too.
             return
         self._is_loading = True
         start, end = self._wanted = self.view.wanted
-        self.in_steps(
-            lambda: _windows(source, start, end),
-            self._take_window,
-            done=self._end_load,
-            failed=self._fail,
-            background=self._background,
-        )
+        self.in_steps(lambda: _windows(source, start, end), self._take_window, done=self._end_load, failed=self._fail)
 
     def _take_window(self, found: BytesWindow | int) -> None:
         if isinstance(found, int):
@@ -588,7 +578,7 @@ as they are in the file, compressed ones too.
             else:
                 self.view.jump_to(found)
 
-        self.in_background(find, go, background=self._background)
+        self.in_background(find, go)
 
     def go(self, text: str) -> None:
         if found := _POSITION.fullmatch(text):
@@ -646,7 +636,7 @@ as they are in the file, compressed ones too.
             if not result:
                 self.tell(f"{what} is not in these bytes")
 
-        self._searching = self.in_steps(steps, take, done=end, failed=self._fail_search, background=self._background)
+        self._searching = self.in_steps(steps, take, done=end, failed=self._fail_search)
 
     def _fail_search(self, error: PlogError) -> None:
         self._searching = None
@@ -687,7 +677,7 @@ as they are in the file, compressed ones too.
             else:
                 self.app.push_screen(screen)
 
-        self.in_background(look, show, background=self._background)
+        self.in_background(look, show)
 
     def action_records(self) -> None:
         """Shows the record under the cursor among the others of its partition."""
@@ -696,9 +686,7 @@ as they are in the file, compressed ones too.
             self.tell_problem("the file is of no partition")
             return
         self.in_background(
-            lambda: source.group_at(position).offset,
-            lambda offset: self.inspect_app.open_records(partition, offset),
-            background=self._background,
+            lambda: source.group_at(position).offset, lambda offset: self.inspect_app.open_records(partition, offset)
         )
 
 

@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from cli.inspect.line_view import BAD, Column, Row, TableView, number_text, style_if
-from cli.inspect.screen import InspectScreen, InspectWorker, Job
+from cli.inspect.screen import InspectScreen
 from cli.inspect.text_view import Detail
 from cli.progress import size_text
 from core.common.errors import AccessError, PlogError
@@ -99,10 +99,10 @@ crash may have left it so.
     ]
 
     def __init__(self, path: Path, partition: TopicPartition) -> None:
-        super().__init__()
+        super().__init__("table")
+        self.models.callback(self._close)
         self.path = path
         self.partition = self._partition = partition
-        self._background = InspectWorker("table")
         self._table: FileTable | None = None  # of the background's thread, but for what never changes
         self._rows = VirtualRows(0)
         self._is_fetching = False
@@ -124,10 +124,6 @@ crash may have left it so.
     def on_mount(self) -> None:
         self.action_look()
 
-    def on_unmount(self) -> None:
-        self._background.submit(Job(lambda _job: self._close()))
-        self._background.close()
-
     def _close(self) -> None:
         if self._table is not None:
             self._table.close()
@@ -137,7 +133,7 @@ crash may have left it so.
     def action_look(self) -> None:
         """Reads the file again, as it is now."""
         self._is_fetching = True
-        self.in_background(self._open, self._take_table, failed=self._fail, background=self._background)
+        self.in_background(self._open, self._take_table, failed=self._fail)
 
     def _open(self) -> tuple[FileTable, list[FileRow], list[FileRow]]:
         from core.view.files.partition_files import open_table
@@ -176,12 +172,7 @@ crash may have left it so.
         self._is_fetching = True
         table = self._table
         assert table is not None
-        self.in_background(
-            lambda: table.rows(wanted.start, wanted.stop),
-            self._take_rows,
-            failed=self._fail,
-            background=self._background,
-        )
+        self.in_background(lambda: table.rows(wanted.start, wanted.stop), self._take_rows, failed=self._fail)
 
     def _take_rows(self, rows: Sequence[FileRow]) -> None:
         self._rows.take(map(_row_of, rows))
@@ -254,7 +245,7 @@ crash may have left it so.
     def _find(self, text: str) -> None:
         table, after = self._table, self.view.cursor
         if table is not None:
-            self.in_background(lambda: table.find(text, after), self._take_found, background=self._background)
+            self.in_background(lambda: table.find(text, after), self._take_found)
 
     def _take_found(self, number: int | None) -> None:
         if number is None:
@@ -322,9 +313,8 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
     ]
 
     def __init__(self, partition: TopicPartition) -> None:
-        super().__init__()
+        super().__init__("files")
         self.partition = self._partition = partition
-        self._background = InspectWorker("files")
         self._rows: list[dict[str, Any]] = []
 
     def body(self) -> Iterable[Widget]:
@@ -350,13 +340,10 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
     def on_mount(self) -> None:
         self.action_look()
 
-    def on_unmount(self) -> None:
-        self._background.close()
-
     # --- the list
 
     def action_look(self) -> None:
-        self.with_files(lambda: self.in_steps(self._list, self._take, failed=self._fail, background=self._background))
+        self.with_files(lambda: self.in_steps(self._list, self._take, failed=self._fail))
 
     def _list(self) -> Iterator[list[dict[str, Any]]]:
         """Yields the files, and again each time that more entries are counted."""

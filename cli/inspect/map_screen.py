@@ -264,7 +264,6 @@ nothing from there on.
                 list(fact_lines(facts, f"{number + 1:,} of {len(of.segments):,}", position))
             ),
             failed=self._fail,
-            background=self._background,
         )
 
     # --- keys
@@ -279,7 +278,6 @@ nothing from there on.
         self.in_background(
             lambda: of.offset_at(number, position) if mark is None else mark.offset,
             lambda offset: self.inspect_app.open_records(self._partition, offset),
-            background=self._background,
         )
 
     def action_mark(self, step: int) -> None:

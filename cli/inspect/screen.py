@@ -163,8 +163,8 @@ class InspectHost(App[None]):
         """Findings of the last check of each checked partition."""
         self.opened = opened
         self.formats = schemas.for_people()
-        self._reader = InspectWorker("reader")
-        self._backgrounds = [self._reader]
+        self.reader = InspectWorker("reader")
+        self._backgrounds = [self.reader]
         self.animation_level = "full" if has_animation else "none"
         self.has_animation = has_animation
         if not has_colours or self.console.color_system in (None, "standard"):
@@ -188,14 +188,13 @@ class InspectHost(App[None]):
 
     # --- work
 
-    def submit(self, job: Job, background: InspectWorker | None = None) -> Job:
-        """Passes a job to a thread: the target's, unless it brings its own."""
+    def submit(self, job: Job, background: InspectWorker) -> Job:
+        """Passes a job to a thread."""
         self.jobs_begun += 1
-        chosen = background or self._reader
-        if chosen not in self._backgrounds:
+        if background not in self._backgrounds:
             self._backgrounds = [one for one in self._backgrounds if not one.is_closed or not one.is_idle]
-            self._backgrounds.append(chosen)
-        return chosen.submit(job)
+            self._backgrounds.append(background)
+        return background.submit(job)
 
     @property
     def is_idle(self) -> bool:
@@ -325,8 +324,12 @@ class InspectScreen(Screen[None]):
         Binding("y", "command", "Command", show=False),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, own_thread: str = "") -> None:
+        """`own_thread` names the thread in which its work is done, if that is not the app's reader."""
         super().__init__()
+        self._background = InspectWorker(own_thread) if own_thread else None
+        self.models = ExitStack()
+        """What its own thread has opened; the thread closes it last."""
         self._host: InspectHost | None = None
         self._jobs: list[Job] = []
         self._problem = ""
@@ -425,8 +428,8 @@ class InspectScreen(Screen[None]):
         failed: Callable[[PlogError], None] | None = None,
         background: InspectWorker | None = None,
     ) -> Job:
-        """Does the work in a thread (the app's reader, if none is given), then calls `done` in the screen's. A
-        PlogError or OSError that it raises goes to `failed`, by default to the bottom line.
+        """Does the work in a thread (the screen's own or the app's reader, if none is given), then calls `done` in the
+        screen's. A PlogError or OSError that it raises goes to `failed`, by default to the bottom line.
         """
 
         def run(job: Job) -> None:
@@ -441,7 +444,6 @@ class InspectScreen(Screen[None]):
         *,
         done: Callable[[], None] = lambda: None,
         failed: Callable[[PlogError], None] | None = None,
-        background: InspectWorker | None = None,
     ) -> Job:
         """Does the same with work in steps, and shows each result; `stop` of the job ends it after a step."""
 
@@ -451,7 +453,7 @@ class InspectScreen(Screen[None]):
                 job.ensure_wanted()
             self._deliver(job, lambda _: done(), None)
 
-        return self._submit(Job(lambda job: self._do(job, lambda: walk(job), failed)), background)
+        return self._submit(Job(lambda job: self._do(job, lambda: walk(job), failed)))
 
     def _do(self, job: Job, work: Callable[[], None], failed: Callable[[PlogError], None] | None) -> None:
         take_failure: Callable[[PlogError], None] = failed or self.tell_problem
@@ -474,9 +476,9 @@ class InspectScreen(Screen[None]):
 
         self.post_message(self.Finished(deliver))
 
-    def _submit(self, job: Job, background: InspectWorker | None) -> Job:
+    def _submit(self, job: Job, background: InspectWorker | None = None) -> Job:
         self._jobs = [*(one for one in self._jobs[-20:] if not one.is_stopped), job]
-        return self.inspect_app.submit(job, background)
+        return self.inspect_app.submit(job, background or self._background or self.inspect_app.reader)
 
     def on_inspect_screen_finished(self, message: Finished) -> None:
         message.stop()
@@ -485,6 +487,9 @@ class InspectScreen(Screen[None]):
     def on_unmount(self) -> None:
         for job in self._jobs:
             job.stop()
+        if self._background is not None:
+            self._background.submit(Job(lambda _job: self.models.close()))
+            self._background.close()
 
     def with_files(self, act: Callable[[], object]) -> None:
         """Calls it with a directory's files; reports that it can't for a server."""
@@ -499,6 +504,7 @@ class InspectScreen(Screen[None]):
             lambda: self.in_background(
                 lambda: rows.file_of(row),
                 lambda found: self.inspect_app.open_bytes(*found) if self.is_on_top else None,
+                background=self.inspect_app.reader,
             )
         )
 
@@ -580,26 +586,22 @@ class InspectScreen(Screen[None]):
             self.tell_problem(None)
             self.inspect_app.open_records(found[0].partition, found[1])
 
-        self.in_background(find, open_found)
+        self.in_background(find, open_found, background=self.inspect_app.reader)
 
 
 LOOK_SECONDS = 2.0
 
 
 class LookingScreen(InspectScreen):
-    """Subclasses define the look (`steps`, in the thread) and show its results (`take`). Their thread enters what it
-    opens into `models`, which it closes after everything else.
-    """
+    """Subclasses define the look (`steps`, in the thread) and show its results (`take`)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "look", "Look again")]
 
     def __init__(self, name: str, *, is_covered: bool = False) -> None:
         """With `is_covered` another screen comes over it at once, and it waits until that is left."""
-        super().__init__()
+        super().__init__(name)
         self._waits = is_covered
-        self._background = InspectWorker(name)
         self._is_looking = False
-        self.models = ExitStack()
 
     # --- for subclasses
 
@@ -620,10 +622,6 @@ class LookingScreen(InspectScreen):
         if self.inspect_app.has_animation:
             self.set_interval(LOOK_SECONDS, self._look_if_seen)
 
-    def on_unmount(self) -> None:
-        self._background.submit(Job(lambda _job: self.models.close()))
-        self._background.close()
-
     def on_screen_suspend(self) -> None:
         self._waits = False
 
@@ -638,7 +636,7 @@ class LookingScreen(InspectScreen):
         """Looks again, unless a look is under way."""
         if not self._is_looking:
             self._is_looking = True
-            self.in_steps(self.steps, self.take, done=self._end, failed=self._fail, background=self._background)
+            self.in_steps(self.steps, self.take, done=self._end, failed=self._fail)
 
     def _end(self) -> None:
         self._is_looking = False

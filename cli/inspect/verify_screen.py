@@ -18,7 +18,7 @@ from textual.widgets import Static
 
 from cli.findings_out import checked_text, finding_row, finding_text, unchecked_text
 from cli.inspect.line_view import BAD, Column, Row, TableView, number_text, style_if
-from cli.inspect.screen import InspectScreen, InspectWorker
+from cli.inspect.screen import InspectScreen
 from cli.inspect.text_view import Detail, TextLine, TextView
 from cli.progress import size_text
 from core.common.printable import printable
@@ -42,10 +42,9 @@ class CheckingScreen(InspectScreen):
     DEFAULT_CSS = "CheckingScreen #progress { height: auto; max-height: 6; padding: 0 1; }"
 
     def __init__(self, path: Path, checking: Checking) -> None:
-        super().__init__()
+        super().__init__("check")
         self.path = path
         self.checking = checking
-        self._background = InspectWorker("check")
 
     # --- for subclasses
 
@@ -73,7 +72,6 @@ class CheckingScreen(InspectScreen):
 
     def on_unmount(self) -> None:
         self.checking.stop()
-        self._background.close()
 
     def on_screen_resume(self) -> None:
         self.show_now()
@@ -86,7 +84,7 @@ class CheckingScreen(InspectScreen):
         """Begins the work, after stopping the run before."""
         self.checking.stop()
         self.tell_problem(None)
-        self.in_background(self.checking.start(), lambda _: self.show_now(), background=self._background)
+        self.in_background(self.checking.start(), lambda _: self.show_now())
         self.show_now()
 
     def action_again(self) -> None:
