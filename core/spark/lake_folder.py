@@ -2,7 +2,10 @@
 
 All names are paths below the folder, with /. Both kinds have the same methods and promises:
 
-    read, sizes, names    what is there now; nothing if it is missing
+    where, url            what the user calls the folder, and what Spark takes
+    read                  the content of a file; None if it is missing
+    sizes                 the bytes of all files below a folder, by their names below it; none if it is missing
+    names                 the names of what is directly in a folder; None if it is missing
     create                writes a new file, whole; False if there is one already. Of two that create the same name at
                           once only one gets True, if the folder `is_exclusive`
     replace               writes a file, whole
@@ -22,7 +25,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from core.common.errors import AccessError
 from core.common.filesystem import FileSystem, access_error, open_regular
@@ -32,30 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-
-
-class LakeFolder(Protocol):
-    """`url`: what Spark takes; `where`: what the user calls it."""
-
-    where: str
-    url: str
-    is_exclusive: bool
-
-    def read(self, name: str) -> bytes | None: ...
-
-    def sizes(self, name: str = "") -> dict[str, int]:
-        """Returns the bytes of all files below a folder, by their names below it."""
-
-    def names(self, name: str = "") -> list[str] | None:
-        """Returns the names of what is directly in a folder; None if there is no such folder."""
-
-    def create(self, name: str, content: bytes) -> bool: ...
-
-    def replace(self, name: str, content: bytes) -> None: ...
-
-    def rename(self, source: str, target: str) -> bool: ...
-
-    def delete(self, name: str) -> None: ...
 
 
 def open_folder(where: str, start: Callable[[], SparkSession]) -> LakeFolder:
@@ -289,6 +268,8 @@ class HadoopFolder:
             hadoop = self._hadoop.util.VersionInfo.getVersion()
             raise explain(f"{self.url}/{name}".rstrip("/"), causes, hadoop) from error
 
+
+LakeFolder = PlainFolder | HadoopFolder
 
 _TRIED = {
     "file": ("4.2.", "4.3."),
