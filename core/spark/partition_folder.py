@@ -15,11 +15,11 @@ import os
 import re
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.common.errors import PlogError, UsageError
-from core.spark.time_texts import time_texts
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -66,13 +66,22 @@ def partition_texts(values: Any) -> Any:
     text.
     """
     if pa.types.is_timestamp(values.type):
-        texts = pa.array([None if text is None else _timestamp_text(text) for text in time_texts(values)], pa.string())
+        texts = pc.replace_substring_regex(pc.replace_substring(time_texts(values, "us"), "T", " "), r"\.?0+$", "")
     else:
         texts = values.cast(pa.string())
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
-def _timestamp_text(text: str) -> str:
-    whole, _, fraction = text.replace("T", " ").partition(".")
-    digits = fraction.rstrip("0")
-    return f"{whole}.{digits}" if digits else whole
+def time_texts(times: Any, unit: str) -> Any:  # pyarrow.StringArray
+    """Writes pyarrow.TimestampArray's times in UTC, to a unit of NumPy's: 2013-01-15T10 for "h". Years of more than
+    four digits have a sign, as in ISO 8601 and Spark. Arrow's own functions keep a year in 16 bits, Python's datetime
+    has none beyond 9999; NumPy has all of them.
+    """
+    cut = times.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).astype(f"M8[{unit}]")
+    found, places = np.unique(cut, return_inverse=True)
+    texts = [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(found).tolist()]
+    return pa.array(texts, pa.string()).take(pa.array(places))
+
+
+def _with_sign(text: str) -> str:
+    return f"+{text}" if text[4:5].isdigit() and text[0] != "-" else text

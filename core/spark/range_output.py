@@ -40,9 +40,8 @@ from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import FileSystem, access_error, open_regular
 from core.common.out_file import open_sink
 from core.spark.partition_expression import DATE, Partition
-from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
+from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts, time_texts
 from core.spark.replay_lock import STATE, Claim
-from core.spark.time_texts import few_time_texts
 
 T = TypeVar("T")
 
@@ -366,9 +365,7 @@ def _partition_column(partition: Partition, format_: OutputFormat, schema: Any) 
     ensure_names_folders(partition.name, pa.string() if unit else schema.field(by).type)
     if unit:
         zone = format_.timezone
-        return lambda batch: pc.replace_substring(
-            few_time_texts(_local(batch.column("timestamp"), zone), unit), "T", "-"
-        )
+        return lambda batch: pc.replace_substring(time_texts(_local(batch.column("timestamp"), zone), unit), "T", "-")
     if pa.types.is_binary(schema.field(by).type):
         return lambda batch: partition_texts(_to_text(batch.column(by), _bytes_format(format_, by), by, batch))
     return lambda batch: partition_texts(batch.column(by))
