@@ -12,6 +12,7 @@ text after its JSON, names an unknown schema or none, or does not fit the column
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -288,6 +289,10 @@ _EXACT_LEAVES = {"double": _double, "timestamp": _time, "timestamp_ntz": _time}
 _SPACE = b" \t\r\n"
 _OPENING = (b"{", b"[", b'"', b"'")
 _MOST_AFTER = 40
+_TOKEN = re.compile(rb"""[{}\[\]]|"(?:\\.?|[^"\\])*(?:"|\Z)|'(?:\\.?|[^'\\])*(?:'|\Z)|[^ \t\r\n{}\[\]"']+""", re.DOTALL)
+_WORD = re.compile(rb"""[^ \t\r\n{}\[\]"'][^ \t\r\n{\["']*""")
+"""A number, or true, false, null, that is a value of its own."""
+_DEPTHS = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 
 
 def _find_text_after(value: bytes) -> str:
@@ -307,34 +312,12 @@ def _is_json(text: bytes) -> bool:
 
 
 def _end_of_value(text: bytes) -> int:
-    """Finds the end of the first JSON value; the text's end if the value is open, or no object, list or string."""
-    depth, quote, escaped = 0, 0, False
-    for position, byte in enumerate(text):
-        if quote:
-            if escaped:
-                escaped = False
-            elif byte == ord("\\"):
-                escaped = True
-            elif byte == quote:
-                quote = 0
-                if not depth:
-                    return position + 1
-        elif byte in b"\"'":
-            quote = byte
-        elif byte in b"{[":
-            depth += 1
-        elif byte in b"}]":
-            depth -= 1
-            if depth <= 0:
-                return position + 1
-        elif not depth and byte not in _SPACE:
-            return _end_of_word(text, position)
-    return len(text)
-
-
-def _end_of_word(text: bytes, start: int) -> int:
-    """Finds the end of a number, or of true, false, null."""
-    for position in range(start, len(text)):
-        if text[position] in b" \t\r\n{[\"'":
-            return position
+    """Finds the end of the first JSON value; the text's end if the value is open."""
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        if not depth and (word := _WORD.match(text, token.start())):
+            return word.end()
+        depth += _DEPTHS.get(token[0], 0)
+        if depth <= 0:
+            return token.end()
     return len(text)
