@@ -79,7 +79,6 @@ def to_parquet(frame: DataFrame, out: Path) -> None:
 
 
 def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
-    from core.spark.replay_job import run_replay
     from core.spark.source import split_by_index
 
     reader = DirectoryReader(data_dir)
@@ -94,7 +93,7 @@ def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
     job = Replay(out)
     with job.locked():
         job.freeze({}, lambda: plan)
-        run_replay(spark, job, plan, lambda _: None)
+        job.run(spark, plan, lambda _: None)
         job.commit(plan)
 
 

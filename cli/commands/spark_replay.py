@@ -583,9 +583,7 @@ def _run_with_spark(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequenc
     is_own = isinstance(replay, Replay)
     with spark.explained(is_light=is_own) as session, ReplayProgress(todo) as progress:
         if isinstance(replay, Replay):
-            from core.spark.replay_job import run_replay
-
-            run_replay(session, replay, plan, progress.on_done)
+            replay.run(session, plan, progress.on_done)
         else:
             from core.spark.lake_folder import find_untried
             from core.spark.lake_writer import run_lake_replay

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from core.common.errors import UsageError
+from core.common.errors import PlogError, UsageError
+from core.common.user_function import load_function
 from core.records.side_format import SideFormats
 from core.spark.data_source import PlogDataSource
 from core.spark.offset_range import OffsetRange
@@ -65,6 +68,48 @@ def read_records(
     return frame.withColumn(REASON, sql.coalesce(sql.col(REASON), misfit)).withColumn(
         "value", sql.col("value").dropFields(_MALFORMED)
     )
+
+
+def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Makes the DataFrame that is written, of the records that decode and fit; raises UsageError if the user's function
+    is missing, fails or returns no DataFrame, and if the schema is none.
+    """
+    frame = read_records(session, plan, ranges)
+    if plan.dead_letter:
+        frame = frame.where(sql.col(REASON).isNull()).drop(REASON)
+    if plan.schema:
+        frame = _explode(frame, "the values have" if plan.decoding.get("is_exact") else "--schema has")
+    if plan.transform:
+        transform = load_function(plan.transform, "--transform")
+        module = sys.modules[plan.transform.partition(":")[0]]
+        if module.__file__ is not None and "." not in module.__name__:
+            session.sparkContext.addPyFile(module.__file__)  # tasks import it by its name, for the functions in it
+        try:
+            frame = transform(frame)
+        except (PlogError, ConnectionError, Py4JError):
+            raise
+        except Exception as error:  # the user's code, which may raise anything
+            raise _transform_failure(plan.transform, error) from error
+        if not hasattr(frame, "mapInArrow"):
+            raise UsageError(f"--transform {plan.transform} gives {type(frame).__name__}, expected a DataFrame")
+    return frame
+
+
+def _transform_failure(transform: str, error: Exception) -> PlogError:
+    reason = next(iter(str(error).strip().splitlines()), "")
+    if "pandas" in reason.lower() and isinstance(error, ImportError):
+        return UsageError(f"--transform {transform} needs pandas, and it is not installed", hint="pip install pandas")
+    return UsageError(f"--transform {transform} failed: {type(error).__name__}: {reason}")
+
+
+def _explode(frame: DataFrame, who_has: str) -> DataFrame:
+    """Makes columns of the fields of values, instead of the value; `who_has` begins the error of one that is there."""
+    others = [name for name in frame.columns if name != "value"]
+    fields = frame.select("value.*").columns
+    both = sorted(name for name in fields if name.lower() in {other.lower() for other in others})
+    if both:
+        raise UsageError(f"{who_has} {', '.join(both)}, and so has the record", hint="--columns leaves columns out")
+    return frame.select(*others, "value.*")
 
 
 def _struct_of(session: SparkSession, schema: str) -> StructType:

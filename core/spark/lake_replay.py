@@ -104,13 +104,6 @@ class LakeReplay(ReplayState):
         cuts = [len(plan.ranges) * n // plan.rounds for n in range(plan.rounds + 1)]
         return {f"{plan.prefix}{n:05d}": plan.ranges[cuts[n] : cuts[n + 1]] for n in range(plan.rounds)}
 
-    def receipts(self, plan: ReplayPlan) -> list[Receipt]:
-        return [receipt for unit in self.units(plan) if (receipt := self._receipt(unit)) is not None]
-
-    def _receipt(self, unit: str) -> Receipt | None:
-        hint = "remove it, and the same command writes its round again"
-        return self._read(f"receipts/{unit}.json", Receipt.from_json, hint)
-
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         self.ensure_held()
         self.folder.replace(f"{STATE}/{name}", encode(fields))
@@ -325,7 +318,7 @@ class LakeReplay(ReplayState):
 
     def _make_void(self, unit: str) -> None:
         with suppress(AccessError):
-            receipt = self._receipt(unit)
+            receipt = self.find_receipt(unit)
             for file in filter(_is_placed_by_us, receipt.files if receipt is not None else ()):
                 self.folder.delete(file.name)
         self.folder.delete(f"{STATE}/receipts/{unit}.json")

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, TimestampNTZType, TimestampType
 
 from core.common.errors import PlogError, UsageError
-from core.spark.decoded_frame import find_malformed, write_dead_letters
+from core.spark.decoded_frame import find_malformed, make_frame, write_dead_letters
 from core.spark.delta_table import ensure_table_takes
 from core.spark.lake_folder import LakeFolder
 from core.spark.lake_replay import LakeReplay, Measure
@@ -31,7 +31,6 @@ from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import NULL_PARTITION, ensure_names_folders
 from core.spark.range_output import OutputFormat, Receipt, ensure_distinct
 from core.spark.replay import Gaps, account
-from core.spark.replay_job import make_frame
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import explained, run_interruptibly
 

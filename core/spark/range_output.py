@@ -11,8 +11,6 @@ the same records, a file has the same bytes.
 
 A unit has several files of a folder, `<unit>-1.parquet` and so on, where a file would become larger than is wanted, or
 where rows came for more folders than one unit may have files open: then all of them are ended.
-
-The JSON files of `_plog` may be damaged, or written by another program.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,36 +35,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError, UsageError
-from core.common.filesystem import FileSystem, access_error, open_regular
+from core.common.filesystem import FileSystem, access_error
 from core.common.out_file import open_sink
 from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts, time_texts
 from core.spark.replay_lock import STATE, Claim
-
-T = TypeVar("T")
-
-
-def read_state(path: Path, parse: Callable[[Any], T], hint: str | None = None) -> T | None:
-    """Returns what `parse_state` makes of the file, or None if there is no file. Raises AccessError if it can't be
-    read, too.
-    """
-    try:
-        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise access_error(error, path, "read") from error
-    return parse_state(content, str(path), parse, hint)
-
-
-def parse_state(content: bytes, path: str, parse: Callable[[Any], T], hint: str | None = None) -> T:
-    """Returns what `parse` makes of JSON. Raises AccessError, with `hint`, if `parse` refuses it."""
-    try:
-        return parse(json.loads(content))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise AccessError(f"{path} is damaged: {type(error).__name__}: {error}", where=path, hint=hint) from error
-
 
 _RECEIPTS = "receipts"
 _TIME_UNITS = {"day": "D", "hour": "h", DATE: "D"}
@@ -189,12 +162,6 @@ def not_written(error: OSError, path: Path) -> AccessError:
     """Returns the error with the system's words instead of Arrow's."""
     named = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
     return access_error(named, path, "write")
-
-
-def read_receipt(directory: Path, unit: str) -> Receipt | None:
-    """Returns the unit's receipt, or None. Raises what `read_state` raises."""
-    hint = "remove it, and the same command replays its records again"
-    return read_state(receipt_path(directory, unit), Receipt.from_json, hint)
 
 
 # --- files

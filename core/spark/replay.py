@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -47,8 +48,6 @@ from core.spark.range_output import (
     WrittenFile,
     claim_unshared,
     make_state,
-    parse_state,
-    read_receipt,
     receipt_path,
     write_files,
     write_receipt,
@@ -56,6 +55,10 @@ from core.spark.range_output import (
 from core.spark.record_schema import schema_of, to_arrow
 from core.spark.replay_lock import STATE, Claim, LockOwner, ReplayLock, encode
 from core.spark.replay_plan import ReplayPlan
+from core.spark.spark_session import run_interruptibly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WHOLE = "all"
 _EMPTY = "part-00000"
@@ -102,10 +105,6 @@ class ReplayState(ABC):
         """Returns the ranges of each unit; a receipt is of one unit."""
 
     @abstractmethod
-    def receipts(self, plan: ReplayPlan) -> list[Receipt]:
-        """Returns the receipts of the units that are done."""
-
-    @abstractmethod
     def ensure_held(self) -> None:
         """Raises DirectoryLockedError if another has the folder now."""
 
@@ -116,8 +115,15 @@ class ReplayState(ABC):
     # --- state files
 
     def _read(self, name: str, parse: Callable[[Any], T], hint: str | None = None) -> T | None:
+        """Returns what `parse` makes of a file's JSON, or None if there is no file. Raises AccessError, with `hint`, if
+        `parse` refuses it: the file may be damaged, or written by another program.
+        """
         content = self.folder.read(f"{STATE}/{name}")
-        return None if content is None else parse_state(content, f"{self.where}/{STATE}/{name}", parse, hint)
+        path = f"{self.where}/{STATE}/{name}"
+        try:
+            return None if content is None else parse(json.loads(content))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise AccessError(f"{path} is damaged: {type(error).__name__}: {error}", where=path, hint=hint) from error
 
     @abstractmethod
     def _write(self, name: str, fields: dict[str, Any]) -> None: ...
@@ -181,6 +187,15 @@ class ReplayState(ABC):
             return False
         plan = self.plan
         return plan is None or plan.number == 1 or self._find_manifest() is not None
+
+    def find_receipt(self, unit: str) -> Receipt | None:
+        hint = "remove it, and the same command replays its records again"
+        return self._read(f"receipts/{unit}.json", Receipt.from_json, hint)
+
+    def receipts(self, plan: ReplayPlan) -> list[Receipt]:
+        """Returns the receipts of the units that are done."""
+        units = dict.fromkeys((plan.prefix + WHOLE, *self.units(plan)))
+        return [receipt for unit in units if (receipt := self.find_receipt(unit)) is not None]
 
     def missing_units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
         """Returns the units that have no receipt yet."""
@@ -270,7 +285,7 @@ class ReplayState(ABC):
         self._write(MANIFEST, plan.to_json() | fields)
 
     def manifest(self) -> dict[str, Any]:
-        """Reads the manifest; raises AccessError if the replay is not done, and what `parse_state` raises."""
+        """Reads the manifest; raises AccessError if the replay is not done, and for a damaged one."""
         manifest = self._find_manifest()
         if manifest is None:
             raise AccessError(
@@ -374,10 +389,6 @@ class Replay(ReplayState):
         """Returns each range; of a plan without ranges one unit."""
         return {range_.name: (range_,) for range_ in plan.ranges} or {plan.prefix + WHOLE: ()}
 
-    def receipts(self, plan: ReplayPlan) -> list[Receipt]:
-        found = (read_receipt(self.directory, unit) for unit in dict.fromkeys((plan.prefix + WHOLE, *self.units(plan))))
-        return [receipt for receipt in found if receipt is not None]
-
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         path = self._state / name
         try:
@@ -419,6 +430,33 @@ class Replay(ReplayState):
             self.lock.leave_nothing()
 
     # --- the work
+
+    def run(self, session: SparkSession, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
+        """Writes the missing ranges, a task for each, through which nothing passes into the JVM. Calls `on_done` with
+        each one. Raises PySparkException if a task fails, and what `Claim.place` raises. The caller holds the lock.
+        """
+        todo = self.missing(plan)
+        self.clear(plan)
+        if not todo:
+            return
+        make_state(self.directory)
+        left = {range_.name for range_ in todo}
+        claim = self.claim
+
+        def look() -> None:
+            for unit in left & {name.removesuffix(".json") for name in self.folder.names(f"{STATE}/receipts") or ()}:
+                if (receipt := self.find_receipt(unit)) is not None:
+                    left.discard(unit)
+                    on_done(receipt)
+
+        def write(ranges: Iterable[OffsetRange]) -> Iterator[int]:
+            for range_ in ranges:
+                yield write_range(claim, range_, plan).records
+
+        def work() -> None:
+            session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
+
+        run_interruptibly(session, work, look)
 
     def reopen(self, units: Iterable[str]) -> None:
         """Removes these units' receipts, and the manifest: they are written again. Raises as `Claim.take_away`."""
@@ -486,7 +524,7 @@ class Replay(ReplayState):
         """
         is_replaced = self._find_replaced()
         for range_ in plan.ranges:
-            receipt = read_receipt(self.directory, range_.name)
+            receipt = self.find_receipt(range_.name)
             if receipt is None:
                 yield (
                     range_,

@@ -30,13 +30,13 @@ from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
+from core.spark.decoded_frame import make_frame
 from core.spark.lake_folder import PlainFolder
 from core.spark.lake_replay import LakeReplay
 from core.spark.lake_writer import SparkWriter, run_lake_replay, shape
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
-from core.spark.replay_job import make_frame
 from core.spark.replay_plan import ReplayPlan
 from core.spark.source import split_by_index
 from tests.support.golden import GOLDEN

@@ -20,8 +20,7 @@ from cli.data_location import Place
 from core.common.errors import PlogError
 from core.pipeline.spark_replay_plan import make_plan
 from core.pipeline.spark_replay_request import ReplayRequest
-from core.spark.decoded_frame import find_malformed, make_dead_frame, write_dead_letters
-from core.spark.replay_job import make_frame
+from core.spark.decoded_frame import find_malformed, make_dead_frame, make_frame, write_dead_letters
 from plog.spark import between
 from tests.support.logs import append, make_batch, open_log
 from tests.support.schema_registry import SchemaRegistryServer

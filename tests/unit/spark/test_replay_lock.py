@@ -26,13 +26,7 @@ from core.common.errors import AccessError, DirectoryLockedError, PlogError
 from core.common.filesystem import FileSystem
 from core.spark import range_output, replay_lock
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import (
-    OutputFormat,
-    Receipt,
-    read_receipt,
-    write_files,
-    write_receipt,
-)
+from core.spark.range_output import OutputFormat, Receipt, write_files, write_receipt
 from core.spark.replay import Replay, write_range
 from core.spark.replay_lock import (
     OWNER,
@@ -438,7 +432,7 @@ def test_taken_over_at_every_step(
     assert offsets(out) == list(range(60))
     (winner,) = winners
     assert winner.verify()[1] == []
-    receipt = read_receipt(out, plan.ranges[0].name)
+    receipt = winner.find_receipt(plan.ranges[0].name)
     assert receipt is not None
     assert receipt.records == 30
     assert [path.name for path in (out / "_plog").glob("lock-*")] == [f"lock-{winner.claim.number}"]
