@@ -18,7 +18,7 @@ from pyspark.sql import functions as sql
 from core.common.errors import UsageError
 from core.common.time_text import parse_iso_time
 from core.common.topic_partition import TopicPartition
-from core.spark.data_source import PlogDataSource
+from core.spark.data_source import PlogDataSource, by_topic
 from core.spark.source import Offsets, Source, find_partitions, open_source
 from core.spark.source_options import SourceOptions
 
@@ -71,11 +71,9 @@ def between(
     starts = {tp: min(max(starts[tp], firsts[tp]), lasts[tp]) for tp in read}
     ends = {tp: min(max(ends[tp], starts[tp]), lasts[tp]) for tp in read}
     spark.dataSource.register(PlogDataSource)
-    bounds = {"startingOffsets": _text(starts), "endingOffsets": _text(ends)}
+    bounds = {"startingOffsets": json.dumps(by_topic(starts)), "endingOffsets": json.dumps(by_topic(ends))}
     reader = spark.read.format(PlogDataSource.name()).options(**given, **bounds)
-    assigned: dict[str, list[int]] = {}
-    for tp in read:
-        assigned.setdefault(tp.topic, []).append(tp.partition)
+    assigned = {topic: list(offsets) for topic, offsets in by_topic(starts).items()}
     frame = reader.option("assign", json.dumps(assigned)).load()
     for place, is_start in ((start, True), (end, False)):
         if isinstance(place, str | datetime):
@@ -112,10 +110,3 @@ def _milliseconds(time: str | datetime) -> int:
         return parse_iso_time(time if isinstance(time, str) else time.isoformat())
     except ValueError:
         raise UsageError(f"{time!r} is no time: expected as 2013-01-15T00:00:00Z; offsets are numbers") from None
-
-
-def _text(offsets: Offsets) -> str:
-    found: dict[str, dict[str, int]] = {}
-    for tp, offset in offsets.items():
-        found.setdefault(tp.topic, {})[str(tp.partition)] = offset
-    return json.dumps(found)

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -37,16 +38,19 @@ from core.common.decompression_limit import expansion_limited_to
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange, read_range
-from core.spark.record_schema import SPARK_TYPES
+from core.spark.record_schema import ARROW_SCHEMA
 from core.spark.source import Offsets, Source, find_partitions, open_source, plan_ranges, resolve
 from core.spark.source_options import EARLIEST, LATEST, TOPIC_IDS, Bound, SourceOptions
-from core.spark.value_decoding import RAW, REASON, Decoding, ValueDecoder
+from core.spark.value_decoding import RAW, REASON, ValueDecoder
 
 _log = logging.getLogger("plog.spark")
 
 _AT_THE_END = Bound("startingOffsets", LATEST)
 _AT_THE_BEGINNING = Bound("startingOffsets", EARLIEST)
 _TO_THE_END = Bound("endingOffsets", LATEST)
+
+_TYPES = {field.name: field.dataType.simpleString() for field in from_arrow_schema(ARROW_SCHEMA)}
+"""The columns of records, in Spark's notation."""
 
 StreamOffsets = dict[str, dict[str, int]]
 TopicIds = dict[str, str]
@@ -106,9 +110,9 @@ class PlogDataSource(DataSource):
 def _types(options: SourceOptions) -> dict[str, str]:
     """Returns the types of the columns there may be."""
     if options.decoding is None:
-        return SPARK_TYPES
+        return _TYPES
     more = dict.fromkeys((*options.decoding.sides, REASON), "string") | dict.fromkeys(RAW, "binary")
-    return SPARK_TYPES | (more if options.decoding.has_reasons else dict.fromkeys(options.decoding.sides, "string"))
+    return _TYPES | (more if options.decoding.has_reasons else dict.fromkeys(options.decoding.sides, "string"))
 
 
 def _columns(schema: StructType, types: Mapping[str, str]) -> tuple[str, ...]:
@@ -122,16 +126,27 @@ def _columns(schema: StructType, types: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(schema.fieldNames())
 
 
-class PlogReader(DataSourceReader):
-    """Reads batches and streams. It has no `pushFilters`, on purpose: Spark keeps one reader and its partitions for all
-    scans of a DataFrame, so a condition of one scan would drop rows of another. Options restrict what is read, and
-    `between`.
-    """
+class _Tasks:
+    """The part of readers that runs in tasks."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
         self._decoding = options.decoding and options.decoding.with_named_schemas()  # the driver has the files
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
+        """Yields one task's records. If a plan has no ranges, PySpark runs one task with a partition of its own."""
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        decoder = ValueDecoder(self._decoding) if self._decoding else None
+        return read_range(partition.range, self._columns, decoder=decoder)
+
+
+class PlogReader(_Tasks, DataSourceReader):
+    """Reads batches and streams. It has no `pushFilters`, on purpose: Spark keeps one reader and its partitions for all
+    scans of a DataFrame, so a condition of one scan would drop rows of another. Options restrict what is read, and
+    `between`.
+    """
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -148,15 +163,10 @@ class PlogReader(DataSourceReader):
             _warn_of_holes(source, starts, ends)
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
-        return _read(partition, self._columns, self._decoding)
 
-
-class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PlogStreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
-        self._options = options
-        self._columns = columns
-        self._decoding = options.decoding and options.decoding.with_named_schemas()
+        super().__init__(options, columns)
         self._last_trigger_s = time.monotonic()
         self._available: Offsets | None = None
         self._available_ids: TopicIds = {}
@@ -168,7 +178,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with expansion_limited_to(options.max_expansion), contextlib.closing(open_source(options)) as source:
             starting, partitions = options.starting or _AT_THE_END, find_partitions(source, options)
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
-            return _to_dict(starts, _topic_ids(source, starts))
+            return by_topic(starts, _topic_ids(source, starts))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         if self._options.max_offsets_per_trigger:
@@ -191,10 +201,10 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_s = time.monotonic()
         if isinstance(limit, ReadMaxRows) and total > limit.max_rows:
             new = _shares(new, limit.max_rows)
-        return _to_dict({tp: begins[tp] + count for tp, count in new.items()}, ids)
+        return by_topic({tp: begins[tp] + count for tp, count in new.items()}, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        return _to_dict(*self._find_ends())
+        return by_topic(*self._find_ends())
 
     def _should_wait(self, new_offsets: int) -> bool:
         is_due = (time.monotonic() - self._last_trigger_s) * 1000 >= self._options.max_trigger_delay_ms
@@ -271,9 +281,6 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _warn_of_holes(source, starts, ends)
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
-        return _read(partition, self._columns, self._decoding)
-
 
 def _warn_of_holes(source: Source, starts: Offsets, ends: Offsets) -> None:
     """Warns in the driver's log: tasks read on after offsets that are missing for no known reason."""
@@ -293,15 +300,6 @@ def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) 
             )
 
 
-def _read(partition: InputPartition, columns: Sequence[str], decoding: Decoding | None) -> Iterator[Any]:
-    """Yields one task's records, as pyarrow.RecordBatch. If a plan has no ranges, PySpark runs one task with a
-    partition of its own.
-    """
-    if not isinstance(partition, RangePartition):
-        return iter(())
-    return read_range(partition.range, columns, decoder=ValueDecoder(decoding) if decoding else None)
-
-
 def _shares(new: Offsets, limit: int) -> dict[TopicPartition, int]:
     """Divides `limit` offsets among the partitions in proportion to their offsets, as Spark's Kafka source does."""
     total = sum(new.values())
@@ -318,7 +316,8 @@ def _topic_ids(source: Source, partitions: Iterable[TopicPartition]) -> TopicIds
     return found
 
 
-def _to_dict(offsets: Offsets, ids: TopicIds) -> dict[str, Any]:
+def by_topic(offsets: Offsets, ids: TopicIds | None = None) -> dict[str, Any]:
+    """Returns a stream's offsets as Spark keeps them."""
     found: dict[str, Any] = {}
     for partition, offset in sorted(offsets.items()):
         found.setdefault(partition.topic, {})[str(partition.partition)] = offset

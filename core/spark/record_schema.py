@@ -34,18 +34,6 @@ _MOST_MS = (2**63 - 1) // 1000
 
 COLUMNS = tuple(ARROW_SCHEMA.names)
 
-SPARK_TYPES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key:string,value:binary>>",
-}
-"""The same schema in Spark's notation."""
-
 
 def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema
     """Returns the schema of these columns; raises UsageError for a column that does not exist."""
