@@ -24,7 +24,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Required, TypedDict, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -51,15 +51,16 @@ _TIMEOUT_MS = 15 * 60_000
 _IS_LACKING = {"is_lacking": True}
 
 
-class _LaneFields(TypedDict, total=False):
+@dataclass(frozen=True, slots=True)
+class _LanePlan:
     """The metadata of a lane's offset. Plans of earlier releases have neither groups nor lanes."""
 
-    start: Required[int]
-    end: Required[int]
-    topic_id: Required[str]
-    groups: dict[str, CommitNote]
-    lanes: int
-    is_lacking: bool
+    start: int
+    end: int
+    topic_id: str
+    groups: dict[str, CommitNote] = field(default_factory=dict)
+    lanes: int = 0
+    is_lacking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +93,23 @@ class Lane:
     def as_planned(self, found: GroupOffset) -> Lane:
         """Returns the lane as its committed offset says, with the present ranges."""
         planned = _planned(self.name, found)
-        inside = _within(self.ranges, planned["start"], planned["end"])
+        inside = _within(self.ranges, planned.start, planned.end)
         if self.ranges and not self.ranges[0].fails_if_gone:
-            inside = _from(inside, self.ranges[0], found.offset, planned["end"])
+            inside = _from(inside, self.ranges[0], found.offset, planned.end)
         return replace(
             self,
-            start_offset=planned["start"],
-            end_offset=planned["end"],
+            start_offset=planned.start,
+            end_offset=planned.end,
             ranges=inside,
             done_offset=found.offset,
-            groups=planned.get("groups", {}),
-            is_lacking=planned.get("is_lacking", False),
-            lanes=planned.get("lanes", 0),
+            groups=planned.groups,
+            is_lacking=planned.is_lacking,
+            lanes=planned.lanes,
         )
 
     def at(self, found: GroupOffset) -> Lane:
         """Returns the lane with the progress of its committed offset."""
-        is_lacking = _planned(self.name, found).get("is_lacking", False)
-        return replace(self, done_offset=found.offset, is_lacking=is_lacking)
+        return replace(self, done_offset=found.offset, is_lacking=_planned(self.name, found).is_lacking)
 
     @property
     def metadata(self) -> str:
@@ -154,13 +154,13 @@ class TopicReplay:
                 "same command without --continue",
             )
         planned = {name: _planned(name, offset) for name, offset in found.items()}
-        if not found or len(found) < min(fields.get("lanes", 0) for fields in planned.values()):
+        if not found or len(found) < min(lane.lanes for lane in planned.values()):
             return None
         ends, topic_ids = [], {}
         for name, offset in found.items():
             topic, _, number = name.removeprefix(prefix).rpartition("-")
             ends.append((topic, int(number), offset.offset))
-            if topic_id := planned[name]["topic_id"]:
+            if topic_id := planned[name].topic_id:
                 topic_ids[topic] = topic_id
         output = OutputFormat("topic", "binary", "binary")
         return ReplayPlan(dict(request), (), output, topic_ids=topic_ids, ends=tuple(sorted(ends)))
@@ -206,7 +206,7 @@ class TopicReplay:
         if not (new.ranges or goes_on):
             return new
         partition, name = new.partition, new.name
-        planned_id = _planned(name, found)["topic_id"]
+        planned_id = _planned(name, found).topic_id
         if planned_id and new.topic_id and planned_id != new.topic_id:
             raise PlogError(
                 f"{partition} is of another topic than when its replay began, by the topic's id",
@@ -309,10 +309,10 @@ def _prefix_of(request: Mapping[str, Any]) -> str:
     return f"plog-replay-{hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]}-"
 
 
-def _planned(name: str, found: GroupOffset) -> dict[str, Any]:
+def _planned(name: str, found: GroupOffset) -> _LanePlan:
     """Returns the lane's plan, as its metadata has it. Raises PlogError for an offset that somebody else committed."""
     try:
-        fields = msgspec.json.decode(found.metadata, type=_LaneFields)
+        return msgspec.json.decode(found.metadata, type=_LanePlan)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise PlogError(
             f"group {name} is at offset {found.offset} and has no plan of a replay: somebody else committed to it "
@@ -320,7 +320,6 @@ def _planned(name: str, found: GroupOffset) -> dict[str, Any]:
             hint=f"plog group delete {name} forgets what was replayed; the same command without --continue begins "
             "again, and writes it once more",
         ) from error
-    return cast("dict[str, Any]", fields)
 
 
 def _covers(lane: Lane) -> bool:
