@@ -209,7 +209,7 @@ def _find_replay(request: ReplayRequest, spark: _Spark) -> Replay | LakeReplay:
     if not request.by_spark:
         return own
     if not request.is_url and (plan := own.plan) is not None and plan.is_of_older_release:
-        if not request.continue_ and _has_nothing_to_do(own, plan, is_delta=request.kind == "delta"):
+        if not request.continue_ and own.has_nothing_to_do(plan):
             return own
         raise PlogError(
             f"{own.where} holds a replay that an older release of plog began",
@@ -230,8 +230,7 @@ def _replay_to_folder(
     take_over: bool,
 ) -> bool:
     """Replays; returns whether nothing had to be left out."""
-    is_delta = request.kind == "delta"
-    if is_delta and not request.is_url:
+    if request.kind == "delta" and not request.is_url:
         from core.spark.delta_table import ensure_delta
 
         ensure_delta()
@@ -241,7 +240,7 @@ def _replay_to_folder(
     goes_on = request.continue_ and frozen is not None
 
     def is_all_done() -> bool:
-        return _has_nothing_to_do(replay, plan, is_delta=is_delta) and _is_committed(replay, plan, group)
+        return replay.has_nothing_to_do(plan) and _is_committed(replay, plan, group)
 
     if is_all_done() and goes_on and not make_plan(after=plan).ranges:
         say(f"{replay.where} has all of it already: the log has nothing new")
@@ -259,7 +258,7 @@ def _replay_to_folder(
         return _done_of(len(plan.ranges), len(replay.missing(plan)))
 
     def run() -> list[str]:
-        _run(replay, plan, spark, is_delta=is_delta)
+        _run(replay, plan, spark)
         if group:
             replay.ensure_held()
             notes = replay.commit_notes(group)
@@ -303,11 +302,6 @@ def _plan_to_go_on(
 
 def _how_to_go_on(request: ReplayRequest) -> str:
     return "" if request.latest_per_key else "; --continue replays them"
-
-
-def _has_nothing_to_do(replay: Replay | LakeReplay, plan: ReplayPlan, *, is_delta: bool) -> bool:
-    """Returns whether all is done. A Delta table's log knows its files: Delta may have removed old ones."""
-    return replay.is_done and (is_delta or not (replay.missing(plan) or replay.find_lost_files(plan)))
 
 
 def _print_left_out(texts: Sequence[str]) -> bool:
@@ -396,22 +390,23 @@ def _cores(master: str) -> int:
 # --- doing it
 
 
-def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark, *, is_delta: bool) -> None:
+def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark) -> None:
     from cli.progress import size_text
     from core.spark.replay import Replay
     from core.spark.replay_plan import ensure_source_is_the_same
 
     started_s = time.monotonic()
-    is_own = isinstance(replay, Replay)
-    if _has_nothing_to_do(replay, plan, is_delta=is_delta):
+    if replay.has_nothing_to_do(plan):
         _say_done(replay, plan)
         return
-    _reopen(replay, plan, is_delta=is_delta)
+    _reopen(replay, plan)
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
     if todo:
         _say_columns(plan)
-    if todo or (replay.missing_units(plan) and not is_own):
+    if replay.missing_units(plan) and not todo and isinstance(replay, Replay):
+        replay.write_nothing(plan)
+    elif replay.missing_units(plan):
         say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
         ensure_source_is_the_same(plan, todo)
         try:
@@ -420,9 +415,7 @@ def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark, *, is_del
             replay.ensure_held()  # if another took the folder over, that is why
             ensure_source_is_the_same(plan, replay.missing(plan))  # nor does a rerun go on if the log was trimmed
             raise
-    elif isinstance(replay, Replay) and replay.missing_units(plan):
-        replay.write_nothing(plan)
-    if is_delta and plan.output.kind == "parquet":
+    if plan.is_committed_at_end:
         from core.spark.delta_table import commit_delta_table
 
         replay.ensure_held()
@@ -437,7 +430,7 @@ def _ensure_table_takes(replay: Replay | LakeReplay, plan: ReplayPlan, before: S
     """Raises PlogError if a Delta table in a plain folder does not take the plan's files, or was deleted since earlier
     plans, whose manifests are `before`. Columns that Spark makes are checked later, when they are known.
     """
-    if not plan.is_of_table or plan.output.kind == "delta":
+    if not plan.is_committed_at_end:
         return
     from core.spark.delta_table import ensure_table_is_there, ensure_table_takes, is_committed
     from core.spark.range_output import written_schema
@@ -451,7 +444,7 @@ def _ensure_table_takes(replay: Replay | LakeReplay, plan: ReplayPlan, before: S
         ensure_table_takes(directory, written_schema(plan.output, schema_of(plan.columns)), plan.output.partition_by)
 
 
-def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan, *, is_delta: bool) -> None:
+def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
     """Marks lost files to be written again, if the log still has their records. For a log on disk it finds out before
     it changes anything in the folder. Of files that a Delta table has, or had, its own log knows.
     """
@@ -460,7 +453,7 @@ def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan, *, is_delta: bool) ->
 
     if plan.output.kind == "delta":
         return
-    if is_delta:
+    if plan.is_of_table:
         from core.spark.delta_table import is_committed
 
         if is_committed(Path(replay.where), plan.id):
@@ -580,8 +573,7 @@ def _run_with_spark(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequenc
     from cli.replay_progress import ReplayProgress
     from core.spark.replay import Replay
 
-    is_own = isinstance(replay, Replay)
-    with spark.explained(is_light=is_own) as session, ReplayProgress(todo) as progress:
+    with spark.explained(is_light=isinstance(replay, Replay)) as session, ReplayProgress(todo) as progress:
         if isinstance(replay, Replay):
             replay.run(session, plan, progress.on_done)
         else:

@@ -78,7 +78,7 @@ def run_lake_replay(
     a plain folder does not take the files.
     """
     writer = SparkWriter(session, replay.folder, plan)
-    if plan.is_of_table and plan.output.kind != "delta":
+    if plan.is_committed_at_end:
         ensure_table_takes(Path(replay.where), writer.find_columns(), plan.output.partition_by)
     run_interruptibly(session, lambda: replay.run(writer, plan, on_done))
 

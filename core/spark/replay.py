@@ -188,6 +188,10 @@ class ReplayState(ABC):
         plan = self.plan
         return plan is None or plan.number == 1 or self._find_manifest() is not None
 
+    def has_nothing_to_do(self, plan: ReplayPlan) -> bool:
+        """Returns whether all is done. A Delta table's log knows its files: Delta may have removed old ones."""
+        return self.is_done and (plan.is_of_table or not (self.missing(plan) or self.find_lost_files(plan)))
+
     def find_receipt(self, unit: str) -> Receipt | None:
         hint = "remove it, and the same command replays its records again"
         return self._read(f"receipts/{unit}.json", Receipt.from_json, hint)
@@ -524,26 +528,23 @@ class Replay(ReplayState):
         """
         is_replaced = self._find_replaced()
         for range_ in plan.ranges:
-            receipt = self.find_receipt(range_.name)
-            if receipt is None:
-                yield (
-                    range_,
-                    f"_plog/receipts/{range_.name}.json is missing: its files can't be told from others",
-                    False,
-                )
-                continue
-            if replaced := [file.name for file in receipt.files if is_replaced(file.name)]:
-                yield range_, f"{replaced[0]} is not in the Delta table any more: others rewrote its rows", False
-                continue
-            with tempfile.TemporaryDirectory(prefix="plog-verify-") as temporary:
-                beside = Path(temporary)
-                claim = claim_unshared(beside)
-                try:
-                    again = write_range(claim, range_, plan)
-                except PlogError as error:
-                    yield range_, f"the log can't be compared: {error}", False
-                    continue
-                yield range_, _difference(self.directory, receipt, beside, again), True
+            yield range_, *self._compare_with_log(range_, plan, is_replaced)
+
+    def _compare_with_log(
+        self, range_: OffsetRange, plan: ReplayPlan, is_replaced: Callable[[str], bool]
+    ) -> tuple[str, bool]:
+        receipt = self.find_receipt(range_.name)
+        if receipt is None:
+            return f"_plog/receipts/{range_.name}.json is missing: its files can't be told from others", False
+        if replaced := [file.name for file in receipt.files if is_replaced(file.name)]:
+            return f"{replaced[0]} is not in the Delta table any more: others rewrote its rows", False
+        with tempfile.TemporaryDirectory(prefix="plog-verify-") as temporary:
+            beside = Path(temporary)
+            try:
+                again = write_range(claim_unshared(beside), range_, plan)
+            except PlogError as error:
+                return f"the log can't be compared: {error}", False
+            return _difference(self.directory, receipt, beside, again), True
 
 
 def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:

@@ -65,6 +65,11 @@ class ReplayPlan:
         return str(self.request.get("to")).startswith("delta:")
 
     @property
+    def is_committed_at_end(self) -> bool:
+        """Whether plog commits the files to a Delta table, at the end; else Spark commits those of each round."""
+        return self.is_of_table and self.output.kind != "delta"
+
+    @property
     def prefix(self) -> str:
         """Returns what the names of units and files that are no range's begin with: each plan has its own."""
         return "" if self.number == 1 else f"{self.number}-"
