@@ -171,6 +171,18 @@ def test_types_of_avro_are_those_of_its_schema(place: list[str], tmp_path: Path)
     assert row == {name: value for name, value in FLIGHT.items() if name in row} | {"either": "7"}
 
 
+def test_nanoseconds_of_a_day_are_text_as_they_are_shown(place: list[str], tmp_path: Path) -> None:
+    fields = [{"name": "clock", "type": {"type": "long", "logicalType": "time-nanos"}}]
+    schema = {"type": "record", "name": "T", "fields": fields}
+    (tmp_path / "t.avsc").write_text(json.dumps(schema))
+    datum = _avro(schema, {"clock": 86_340_000_000_007})
+    ok("produce", "t", *place, "--format", "length-prefixed", stdin=struct.pack(">I", len(datum)) + datum)
+    out = tmp_path / "t.parquet"
+    ok("consume", "t", *place, "--value-schema", str(tmp_path / "t.avsc"), "--format", "parquet", "--fields", "*",
+       "--out", str(out))  # fmt: skip
+    assert pq.read_table(out)["clock"].to_pylist() == ["23:59:00.000000007"]
+
+
 def test_types_of_a_registry_are_those_of_the_schemas_that_values_name(place: list[str], tmp_path: Path) -> None:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

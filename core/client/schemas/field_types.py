@@ -19,7 +19,7 @@ _AVRO = {
 }  # fmt: skip
 _AVRO_LOGICAL = {
     ("int", "date"): "date", ("int", "time-millis"): "time_ms", ("long", "time-micros"): "time_us",
-    ("fixed", "uuid"): "string", ("fixed", "duration"): "string",
+    ("long", "time-nanos"): "string", ("fixed", "uuid"): "string", ("fixed", "duration"): "string",
 }  # fmt: skip
 _UNITS = {"millis": "", "micros": "_us", "nanos": "_ns"}
 _JSON_SCHEMA = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool", "array": "json"}
