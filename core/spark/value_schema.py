@@ -19,12 +19,14 @@ records of parts of the log that are spread over all of it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from core.client.schemas.field_types import avro_type, protobuf_type
 from core.client.schemas.schema_registry import Packed, unpack_protobuf
 from core.common.errors import UsageError
 from core.common.lenient_json import read_json
@@ -38,9 +40,12 @@ VOID = "VOID"
 Type = str | tuple[str, Any] | dict[str, Any]
 
 _MOST_DIGITS = 38
-_AVRO = {
-    "null": VOID, "boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
+_WORDS = {
+    "null": VOID, "bool": "BOOLEAN", "int32": "INT", "int64": "BIGINT", "uint32": "BIGINT", "uint64": "DECIMAL(20,0)",
+    "float": "FLOAT", "double": "DOUBLE", "date": "DATE", "base64": "BINARY", "timestamp": "TIMESTAMP",
+    "local_timestamp": "TIMESTAMP_NTZ",
 }  # fmt: skip
+"""What `field_types` calls a type, without its unit; all others are STRING."""
 _WIDER = {
     frozenset({"INT", "BIGINT"}): "BIGINT",
     frozenset({"FLOAT", "DOUBLE"}): "DOUBLE",
@@ -179,7 +184,7 @@ def type_of_schema(packed: Packed) -> Type:
     if packed["type"] == "JSON":
         content = json.loads(packed["text"])
         return _of_json_schema(content, content, ())
-    return _of_message(unpack_protobuf(packed).descriptor(packed.get("message", "")), ())
+    return _in_spark(protobuf_type(unpack_protobuf(packed).descriptor(packed.get("message", ""))))
 
 
 def _type_of_avro(packed: Packed) -> Type:
@@ -192,70 +197,21 @@ def _type_of_avro(packed: Packed) -> Type:
             parse(other)
         return fastavro.parse_schema(json.loads(one["text"]), named_schemas=named)
 
-    return _of_avro(parse(packed), named, ())
+    return _in_spark(avro_type(parse(packed), named))
 
 
-def _of_avro(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> Type:
-    if isinstance(schema, str) and schema not in _AVRO:
-        schema = named.get(schema, schema)
-    if isinstance(schema, list):
-        found = [_of_avro(branch, named, inside) for branch in schema if branch != "null"]
-        is_one_number = {one for one in found if isinstance(one, str)} in ({"INT", "BIGINT"}, {"FLOAT", "DOUBLE"})
-        return merged(found) if len(found) < 2 or (is_one_number and len(found) == 2) else "STRING"
-    if isinstance(schema, str):
-        return _AVRO.get(schema, "STRING")
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        if schema["name"] in inside:
-            return "STRING"
-        inner = (*inside, schema["name"])
-        return {field["name"]: _of_avro(field["type"], named, inner) for field in schema["fields"]}
-    if kind in ("array", "map"):
-        return kind.upper(), _of_avro(schema["items" if kind == "array" else "values"], named, inside)
-    return _of_logical(kind, schema) or _AVRO.get(kind, "STRING")
-
-
-def _of_logical(kind: str, schema: Any) -> str:
-    logical = str(schema.get("logicalType"))
-    if logical == "decimal" and kind in ("bytes", "fixed"):
-        precision, scale = int(schema.get("precision", _MOST_DIGITS + 1)), int(schema.get("scale", 0))
-        return f"DECIMAL({precision},{scale})" if precision <= _MOST_DIGITS else "STRING"
-    if (kind, logical) == ("int", "date"):
-        return "DATE"
-    name, _, unit = logical.rpartition("-")
-    if kind == "long" and unit in ("millis", "micros", "nanos"):
-        return {"timestamp": "TIMESTAMP", "local-timestamp": "TIMESTAMP_NTZ", "time": "STRING"}.get(name, "")
-    return "STRING" if (kind, logical) == ("int", "time-millis") else ""
-
-
-def _of_message(message: Any, inside: tuple[str, ...]) -> Type:
-    if message.full_name in inside:
-        return "STRING"
-    inner = (*inside, message.full_name)
-    return {field.name: _of_field(field, inner) for field in message.fields}
-
-
-def _of_field(field: Any, inside: tuple[str, ...]) -> Type:
-    type_ = field.message_type
-    if type_ is not None and type_.GetOptions().map_entry:
-        return MAP, _of_one(type_.fields_by_name["value"], inside)
-    return (ARRAY, _of_one(field, inside)) if field.is_repeated else _of_one(field, inside)
-
-
-def _of_one(field: Any, inside: tuple[str, ...]) -> Type:
-    type_ = field.message_type
-    if type_ is None:
-        numbers = {
-            field.CPPTYPE_INT32: "INT", field.CPPTYPE_INT64: "BIGINT", field.CPPTYPE_UINT32: "BIGINT",
-            field.CPPTYPE_UINT64: "DECIMAL(20,0)", field.CPPTYPE_DOUBLE: "DOUBLE", field.CPPTYPE_FLOAT: "FLOAT",
-            field.CPPTYPE_BOOL: "BOOLEAN",
-        }  # fmt: skip
-        return "BINARY" if field.type == field.TYPE_BYTES else numbers.get(field.cpp_type, "STRING")
-    if type_.full_name == "google.protobuf.Timestamp":
-        return "TIMESTAMP"
-    if type_.file.name == "google/protobuf/wrappers.proto":
-        return _of_one(type_.fields_by_name["value"], inside)
-    return "STRING" if type_.full_name.startswith("google.protobuf.") else _of_message(type_, inside)
+def _in_spark(type_: Any) -> Type:
+    """Returns the type for one of `field_types`."""
+    if isinstance(type_, dict):
+        return {name: _in_spark(one) for name, one in type_.items()}
+    if isinstance(type_, str):
+        return type_.upper() if "(" in type_ else _WORDS.get(re.sub("_[mun]s$", "", type_), "STRING")
+    kind, inner = type_
+    if kind != "union":
+        return kind.upper(), _in_spark(inner)
+    found = [_in_spark(branch) for branch in inner[1]]
+    is_one_number = {one for one in found if isinstance(one, str)} in ({"INT", "BIGINT"}, {"FLOAT", "DOUBLE"})
+    return merged(found) if not found or (is_one_number and len(found) == 2) else "STRING"
 
 
 _JSON = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "null": VOID}

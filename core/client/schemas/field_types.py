@@ -1,7 +1,8 @@
 """The types of a schema's fields, as columns have them (core/pipeline/consuming/typed_sink.py), for its plain JSON.
 
-Fields of a nested record are found by the names that lead to them. `json` is what has no columns of its own: arrays,
-maps, records in themselves. A field that is missing here has the type that its values show.
+`avro_type` and `protobuf_type` return whole types, of which Spark makes columns, too. For typed columns the fields of a
+nested record are found by the names that lead to them, and `json` is what has no columns of its own: arrays, maps,
+records in themselves. A field that is missing there has the type that its values show.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from typing import Any
 
 Types = dict[tuple[str, ...], str]
 
+Type = str | tuple[str, Any] | dict[str, Any]
+"""A word; ("array", Type), ("map", Type); ("union", (word, Types)), whose word is what one column has, "" if there are
+no branches; or the fields of a record.
+"""
+
 _MOST_DIGITS = 38
 """A decimal of more is text, as few readers of Parquet take it."""
 _AVRO = {
-    "boolean": "bool", "int": "int32", "long": "int64", "float": "float", "double": "double", "string": "string",
-    "enum": "string", "bytes": "latin1", "fixed": "latin1", "array": "json", "map": "json",
+    "null": "null", "boolean": "bool", "int": "int32", "long": "int64", "float": "float", "double": "double",
+    "string": "string", "enum": "string", "bytes": "latin1", "fixed": "latin1",
 }  # fmt: skip
 _AVRO_LOGICAL = {
     ("int", "date"): "date", ("int", "time-millis"): "time_ms", ("long", "time-micros"): "time_us",
@@ -35,43 +41,49 @@ def merged(several: Iterable[Types]) -> Types:
     return found
 
 
+def _flat(type_: Type, steps: tuple[str, ...] = ()) -> Types:
+    """Returns the words of all fields below `steps`."""
+    if isinstance(type_, dict):
+        return {path: word for name, one in type_.items() for path, word in _flat(one, (*steps, name)).items()}
+    if isinstance(type_, str):
+        return {steps: "json" if type_ == "null" else type_}
+    kind, inner = type_
+    word = inner[0] if kind == "union" else "json"
+    return {steps: word} if word else {}
+
+
 # --- Avro
 
 
 def avro_types(schema: Any, named: Mapping[str, Any]) -> Types:
     """Takes a schema that fastavro has parsed."""
-    found: Types = {}
-    _add_avro(found, schema, named, (), ())
+    found = _flat(avro_type(schema, named))
     found.pop((), None)
     return found
 
 
-def _add_avro(
-    found: Types, schema: Any, named: Mapping[str, Any], steps: tuple[str, ...], inside: tuple[str, ...]
-) -> None:
-    """Adds what is at `steps`; `inside` are the records around it."""
+def avro_type(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...] = ()) -> Type:
+    """Takes a schema that fastavro has parsed; `inside` are the records around it."""
     if isinstance(schema, str) and schema not in _AVRO:
         schema = named.get(schema, schema)
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
-        if len(branches) == 1:
-            _add_avro(found, branches[0], named, steps, inside)
-        elif branches:
-            texts = ("bool", "int32", "int64", "float", "double", "string")
-            is_text = all(isinstance(branch, str) and _AVRO.get(branch) in texts for branch in branches)
-            found[steps] = "string" if is_text else "json"
-        return
+        types = [avro_type(branch, named, inside) for branch in branches]
+        texts = ("bool", "int32", "int64", "float", "double", "string")
+        is_text = all(isinstance(branch, str) and _AVRO.get(branch) in texts for branch in branches)
+        word = "" if not types else "string" if is_text else "json"
+        return types[0] if len(types) == 1 else ("union", (word, types))
     if isinstance(schema, str):
-        found[steps] = _AVRO.get(schema, "json")
-        return
+        return _AVRO.get(schema, "json")
     type_ = schema["type"]
+    if type_ in ("array", "map"):
+        return type_, avro_type(schema["items" if type_ == "array" else "values"], named, inside)
     if type_ not in ("record", "error"):
-        found[steps] = _avro_logical(type_, schema) or _AVRO.get(type_, "json")
-    elif schema["name"] in inside:
-        found[steps] = "json"
-    else:
-        for field in schema["fields"]:
-            _add_avro(found, field["type"], named, (*steps, field["name"]), (*inside, schema["name"]))
+        return _avro_logical(type_, schema) or _AVRO.get(type_, "json")
+    if schema["name"] in inside:
+        return "json"
+    inner = (*inside, schema["name"])
+    return {field["name"]: avro_type(field["type"], named, inner) for field in schema["fields"]}
 
 
 def _avro_logical(type_: str, schema: Any) -> str | None:
@@ -92,37 +104,39 @@ def _avro_logical(type_: str, schema: Any) -> str | None:
 
 def protobuf_types(message: Any) -> Types:
     """Takes a message's descriptor."""
-    found: Types = {}
-    _add_message(found, message, (), ())
-    return found
+    return _flat(protobuf_type(message))
 
 
-def _add_message(found: Types, message: Any, steps: tuple[str, ...], inside: tuple[str, ...]) -> None:
-    for field in message.fields:
-        _add_field(found, field, (*steps, field.name), (*inside, message.full_name))
+def protobuf_type(message: Any, inside: tuple[str, ...] = ()) -> Type:
+    """Takes a message's descriptor; `inside` are the messages around it."""
+    if message.full_name in inside:
+        return "json"
+    return {field.name: _field_type(field, (*inside, message.full_name)) for field in message.fields}
 
 
-def _add_field(found: Types, field: Any, steps: tuple[str, ...], inside: tuple[str, ...]) -> None:
+def _field_type(field: Any, inside: tuple[str, ...]) -> Type:
+    inner = field.message_type
+    if inner is not None and inner.GetOptions().map_entry:
+        return "map", _value_type(inner.fields_by_name["value"], inside)
+    return ("array", _value_type(field, inside)) if field.is_repeated else _value_type(field, inside)
+
+
+def _value_type(field: Any, inside: tuple[str, ...]) -> Type:
     inner = field.message_type
     numbers = {
         field.CPPTYPE_INT32: "int32", field.CPPTYPE_INT64: "int64", field.CPPTYPE_UINT32: "uint32",
         field.CPPTYPE_UINT64: "uint64", field.CPPTYPE_DOUBLE: "double", field.CPPTYPE_FLOAT: "float",
         field.CPPTYPE_BOOL: "bool",
     }  # fmt: skip
-    if field.is_repeated:
-        found[steps] = "json"
-    elif inner is None:
-        found[steps] = "base64" if field.type == field.TYPE_BYTES else numbers.get(field.cpp_type, "string")
-    elif inner.full_name == "google.protobuf.Timestamp":
-        found[steps] = "timestamp_ns"
-    elif inner.full_name in ("google.protobuf.Duration", "google.protobuf.FieldMask"):
-        found[steps] = "string"
-    elif inner.file.name == "google/protobuf/wrappers.proto":
-        _add_field(found, inner.fields_by_name["value"], steps, inside)
-    elif inner.full_name.startswith("google.protobuf.") or inner.full_name in inside:
-        found[steps] = "json"
-    else:
-        _add_message(found, inner, steps, inside)
+    if inner is None:
+        return "base64" if field.type == field.TYPE_BYTES else numbers.get(field.cpp_type, "string")
+    if inner.full_name == "google.protobuf.Timestamp":
+        return "timestamp_ns"
+    if inner.full_name in ("google.protobuf.Duration", "google.protobuf.FieldMask"):
+        return "string"
+    if inner.file.name == "google/protobuf/wrappers.proto":
+        return _value_type(inner.fields_by_name["value"], inside)
+    return "json" if inner.full_name.startswith("google.protobuf.") else protobuf_type(inner, inside)
 
 
 # --- JSON Schema
