@@ -169,17 +169,15 @@ def resolve(
     """Finds the offset of each partition. Raises UsageError if its option does not fit the partitions, or, with
     `is_time_met`, if no record is as new as the time.
     """
-    named = bound.times if bound.offsets is None else bound.offsets
-    if named is not None and set(named) != set(partitions):
-        lacking = "".join(f"; it lacks {tp}" for tp in sorted(set(partitions) - set(named))[:3])
-        strange = "".join(f"; there is no {tp}" for tp in sorted(set(named) - set(partitions))[:3])
+    places = dict.fromkeys(partitions, bound.places) if isinstance(bound.places, int) else bound.places
+    if set(places) != set(partitions):
+        lacking = "".join(f"; it lacks {tp}" for tp in sorted(set(partitions) - set(places))[:3])
+        strange = "".join(f"; there is no {tp}" for tp in sorted(set(places) - set(partitions))[:3])
         raise UsageError(f"option {bound.option} must name every partition that is read{lacking}{strange}")
-    everywhere = dict.fromkeys(partitions, bound.everywhere)
-    if bound.times is not None or bound.is_time:
-        return _at_times(bound.times or everywhere, bound.option, source, is_met=is_time_met)
-    offsets = bound.offsets or everywhere
+    if bound.is_time:
+        return _at_times(places, bound.option, source, is_met=is_time_met)
     words = {EARLIEST: source.records.starts(partitions), LATEST: source.records.ends(partitions)}
-    return {tp: words[offset][tp] if offset in words else offset for tp, offset in offsets.items()}
+    return {tp: words[offset][tp] if offset in words else offset for tp, offset in places.items()}
 
 
 def _at_times(times: Offsets, option: str, source: Source, *, is_met: bool) -> dict[TopicPartition, int]:

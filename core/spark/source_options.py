@@ -12,7 +12,6 @@ Source: Spark's Structured Streaming + Kafka Integration Guide; org.apache.spark
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 
 from core.common.decompression_limit import parse_size
 from core.common.errors import UsageError
+from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.records.side_format import SchemaJson, SideFormats
 from core.spark.cluster_access import COMMAND_CONFIG, RESOLVE, access_of, servers_of
@@ -64,22 +64,18 @@ _WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix", _METADATA_TTL
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to begin or to end: each partition at its own of `offsets` (EARLIEST and LATEST among them) or of `times`,
-    in epoch milliseconds; if both are None, all of them at `everywhere`: at an offset, or else at a time. `option`: the
-    name of the one that says so.
+    """Where to begin or to end: each partition at its own of `places`, or all at one. They are offsets, EARLIEST and
+    LATEST among them, or with `is_time` epoch milliseconds. `option`: the name of the one that says so.
     """
 
     option: str
-    everywhere: int = LATEST
+    places: int | Mapping[TopicPartition, int]
     is_time: bool = False
-    offsets: Mapping[TopicPartition, int] | None = None
-    times: Mapping[TopicPartition, int] | None = None
 
     def begins_or_ends_at(self, word: int) -> bool:
         """Returns whether `word`, EARLIEST or LATEST, is the bound of at least one partition; a time never is."""
-        if self.is_time or self.times is not None:
-            return False
-        return word in ([self.everywhere] if self.offsets is None else self.offsets.values())
+        places = self.places
+        return not self.is_time and word in ([places] if isinstance(places, int) else places.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,21 +174,21 @@ class SourceOptions:
             )
 
     def _ensure_bounds_fit(self) -> None:
-        if self.starting is None or self.ending is None:
+        if self.starting is None or self.ending is None or self.starting.is_time is not self.ending.is_time:
             return
-        for starts, ends in ((self.starting.offsets, self.ending.offsets), (self.starting.times, self.ending.times)):
-            if starts is None or ends is None:
-                continue
-            if differing := sorted(starts.keys() ^ ends.keys()):
+        starts, ends = self.starting.places, self.ending.places
+        if isinstance(starts, int) or isinstance(ends, int):
+            return
+        if differing := sorted(starts.keys() ^ ends.keys()):
+            raise UsageError(
+                f"{self.starting.option} and {self.ending.option} are not of the same partitions: {differing[0]}"
+            )
+        for partition, start in starts.items():
+            if start > ends[partition] >= 0:
                 raise UsageError(
-                    f"{self.starting.option} and {self.ending.option} are not of the same partitions: {differing[0]}"
+                    f"{self.starting.option} of {partition} is {start}, greater than {self.ending.option}, "
+                    f"{ends[partition]}"
                 )
-            for partition, start in starts.items():
-                if start > ends[partition] >= 0:
-                    raise UsageError(
-                        f"{self.starting.option} of {partition} is {start}, greater than {self.ending.option}, "
-                        f"{ends[partition]}"
-                    )
 
 
 class _Reader:
@@ -278,7 +274,7 @@ class _Reader:
             return Bound(f"{which}Timestamp", timestamp, is_time=True)
         times = self.parsed(f"{which}OffsetsByTimestamp", _parse_offsets, None)
         if times is not None:
-            return Bound(f"{which}OffsetsByTimestamp", times=times)
+            return Bound(f"{which}OffsetsByTimestamp", times, is_time=True)
         name = f"{which}Offsets"
         words = {"earliest": Bound(name, EARLIEST), "latest": Bound(name, LATEST)}
         text = self._given.get(name.lower(), "").strip().lower()
@@ -288,19 +284,18 @@ class _Reader:
         for partition, offset in (offsets or {}).items():
             if offset < EARLIEST:
                 raise UsageError(f"option {name}: {partition} at {offset}, expected an offset, -2 or -1")
-        return None if offsets is None else Bound(name, offsets=offsets)
+        return None if offsets is None else Bound(name, offsets)
 
 
 def _ensure_known(given: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in _OWN}
+    known = {name.lower() for name in _OWN}
     for name in _REFUSED:
         if f"kafka.{name}" in given:
             raise UsageError(f"option kafka.{name}: the source itself says where to read, and gives bytes as they are")
     for name in given:
         if name in known or name in _WITHOUT_EFFECT or name.startswith(("kafka.", "fetchoffset.")):
             continue
-        near = difflib.get_close_matches(name, known, 1)
-        raise UsageError(f"no option {name!r}", hint=f"did you mean {known[near[0]]}?" if near else None)
+        raise UsageError(f"no option {name!r}", hint=did_you_mean(name, _OWN))
 
 
 def _parse_offsets(text: str) -> dict[TopicPartition, int]:

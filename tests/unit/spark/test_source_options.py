@@ -35,16 +35,19 @@ def test_what_is_said_of_nothing() -> None:
     [
         ({"startingOffsets": "earliest"}, Bound("startingOffsets", EARLIEST)),
         ({"startingOffsets": "Latest"}, Bound("startingOffsets", LATEST)),
-        ({"startingoffsets": '{"t": {"0": 23, "1": -2}}'}, Bound("startingOffsets", offsets={T0: 23, T1: -2})),
+        ({"startingoffsets": '{"t": {"0": 23, "1": -2}}'}, Bound("startingOffsets", {T0: 23, T1: -2})),
         ({"startingTimestamp": "1357000000000"}, Bound("startingTimestamp", 1357000000000, is_time=True)),
-        ({"startingOffsetsByTimestamp": '{"t": {"0": 5}}'}, Bound("startingOffsetsByTimestamp", times={T0: 5})),
+        (
+            {"startingOffsetsByTimestamp": '{"t": {"0": 5}}'},
+            Bound("startingOffsetsByTimestamp", {T0: 5}, is_time=True),
+        ),
         (
             {"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"},
             Bound("startingTimestamp", 7, is_time=True),
         ),
         (
             {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"},
-            Bound("startingOffsetsByTimestamp", times={T0: 5}),
+            Bound("startingOffsetsByTimestamp", {T0: 5}, is_time=True),
         ),
     ],
 )
@@ -158,7 +161,7 @@ def test_what_names_no_partitions_is_refused_in_words(value: str) -> None:
 def test_a_partition_that_is_named_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="a topic or partition is named twice"):
         parse(startingOffsets='{"t": {"0": 5, "0": 6}}')
-    assert parse(startingOffsets='{"t": {"0": "5"}}').starting == Bound("startingOffsets", offsets={T0: 5})
+    assert parse(startingOffsets='{"t": {"0": "5"}}').starting == Bound("startingOffsets", {T0: 5})
 
 
 @for_each("value, is_good", [("-1", True), ("1", True), ("30000", True), ("0", False), ("-2", False), ("1s", False)])
