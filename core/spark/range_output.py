@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -188,6 +188,18 @@ def write_files(
             output.discard()
 
 
+class _OpenFile(NamedTuple):
+    path: Path
+    sink: BufferedWriter
+    parquet: Any  # pyarrow.parquet.ParquetWriter
+
+    def close(self) -> None:
+        """Ends the file, and closes it also if that fails; may be called again."""
+        if not self.sink.closed:
+            with self.sink:
+                self.parquet.close()
+
+
 class _Output:
     """Writes one unit: a writer for each folder of the output, `_MOST_OPEN_FILES` of them at a time."""
 
@@ -197,14 +209,14 @@ class _Output:
         self._format = format_
         self._partitions = partition_columns(format_, schema)
         self._schema = written_schema(format_, schema)
-        self._writers: dict[str, tuple[Path, BufferedWriter, _File]] = {}
+        self._writers: dict[str, _OpenFile] = {}
         self._rows: dict[str, int] = {}
         self._numbers: Counter[str] = Counter()  # of the files that a folder has already
         self._ended: dict[str, WrittenFile] = {}  # by the names that the files have in the folder beside
         if not self._partitions:
             self._writer("")
 
-    def _writer(self, folder: str) -> tuple[Path, BufferedWriter, _File]:
+    def _writer(self, folder: str) -> _OpenFile:
         known = self._writers.get(folder)
         if known is None:
             if len(self._writers) >= _MOST_OPEN_FILES:
@@ -212,11 +224,11 @@ class _Output:
             path = self._claim.temporary(self._unit)
             sink = open_sink(self._claim.filesystem, path)
             try:
-                writer = _File(sink, self._schema, self._format.compression)
+                parquet = pq.ParquetWriter(sink, self._schema, compression=self._format.compression)
             except BaseException:
                 sink.close()
                 raise
-            known = self._writers[folder] = path, sink, writer
+            known = self._writers[folder] = _OpenFile(path, sink, parquet)
             self._rows[folder] = 0
         return known
 
@@ -224,10 +236,10 @@ class _Output:
         for folder, rows in self._split(batch):
             written = to_written(self._format, rows, self._schema)
             for some in self._cut(written):
-                _, sink, writer = self._writer(folder)
-                writer.write(some)
+                file = self._writer(folder)
+                file.parquet.write_batch(some)
                 self._rows[folder] += some.num_rows
-                if 0 < self._format.file_size <= sink.tell():
+                if 0 < self._format.file_size <= file.sink.tell():
                     self._end_files([folder])
 
     def _cut(self, rows: Any) -> Iterator[Any]:
@@ -259,8 +271,8 @@ class _Output:
 
     def _end_files(self, folders: Iterable[str]) -> None:
         for folder in folders:
-            path, _, writer = self._writers[folder]
-            writer.close()
+            path = self._writers[folder].path
+            self._writers[folder].close()
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 size_bytes = file.tell()
@@ -309,10 +321,10 @@ class _Output:
             self._claim.filesystem.unlink(self._claim.beside(name))
 
     def discard(self) -> None:
-        for path, _, writer in self._writers.values():
+        for file in self._writers.values():
             with contextlib.suppress(OSError):  # a file on a full disk can't be ended
-                writer.close()
-            self._claim.filesystem.unlink(path)
+                file.close()
+            self._claim.filesystem.unlink(file.path)
         self._discard_ended()
 
 
@@ -400,7 +412,8 @@ def _to_text(column: Any, bytes_format: str, name: str, batch: Any) -> Any:
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
-        row = next(n for n, value in enumerate(column.to_pylist()) if value is not None and not _is_text(value))
+        values = enumerate(column.to_pylist())
+        row = next(n for n, value in values if value is not None and value.decode(errors="ignore").encode() != value)
         where = {c: batch.column(c)[row].as_py() for c in ("topic", "partition", "offset") if c in batch.schema.names}
         place = " ".join(f"{key} {value}" for key, value in where.items()) or "of a record"
         raise PlogError(
@@ -409,30 +422,3 @@ def _to_text(column: Any, bytes_format: str, name: str, batch: Any) -> Any:
             if name in ("key", "value")
             else None,
         ) from None
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-# --- a file
-
-
-class _File:
-    """`close` ends the file, and closes it also if that fails; it may be called again."""
-
-    def __init__(self, file: BufferedWriter, schema: Any, compression: str) -> None:
-        self._file = file
-        self._writer = pq.ParquetWriter(file, schema, compression=compression)
-
-    def write(self, batch: Any) -> None:
-        self._writer.write_batch(batch)
-
-    def close(self) -> None:
-        if not self._file.closed:
-            with self._file:
-                self._writer.close()

@@ -411,8 +411,8 @@ def test_taken_over_at_every_step(
                 finish()
 
     for kind, name in (
-        (FileSystem, "rename"), (FileSystem, "sync_directory"), (os, "fsync"), (range_output._File, "write"),
-        (range_output._File, "close"),
+        (FileSystem, "rename"), (FileSystem, "sync_directory"), (os, "fsync"),
+        (pq.ParquetWriter, "write_batch"), (range_output._OpenFile, "close"),
     ):  # fmt: skip
         original = getattr(kind, name)
 
