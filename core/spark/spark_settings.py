@@ -69,6 +69,10 @@ def parse_conf(given: Sequence[str]) -> dict[str, str]:
     """Parses `--conf NAME=VALUE`, with what `${env:..}` and `${file:..}` refer to. Raises UsageError for a text without
     a name and an equals sign, for a name that Spark or plog does not take, and for a secret that is written out.
     """
+    if not given:
+        return {}
+    from core.client.net.client_config_files import is_reference, replace_references
+
     found = {}
     for one in given:
         name, separator, value = one.partition("=")
@@ -80,22 +84,14 @@ def parse_conf(given: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--conf {name}: Spark passes over names that do not begin with spark.", hint=hint)
         if name in _OWNED:
             raise UsageError(f"--conf {name} can't be set: {_OWNED[name]}")
-        found[name] = value.strip()
-    return _with_secrets(found)
-
-
-def _with_secrets(conf: dict[str, str]) -> dict[str, str]:
-    if not conf:
-        return conf
-    from core.client.net.client_config_files import is_reference, replace_references
-
-    for name, value in conf.items():
+        value = value.strip()
         if _SECRET.search(name) and not _NAMES_NO_SECRET.search(name) and value and not is_reference(value):
             raise UsageError(
                 f"--conf {name}: other users can see a secret on the command line, and the shell keeps it",
                 hint=f"{name} in SPARK_CONF_DIR/spark-defaults.conf, or --conf '{name}=${{env:NAME}}'",
             )
-    return replace_references(conf, "--conf")
+        found[name] = value
+    return replace_references(found, "--conf")
 
 
 # --- Spark's own configuration
