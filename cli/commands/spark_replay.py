@@ -464,8 +464,7 @@ def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
     for range_ in ranges:
         find_gaps(range_)
     for unit, names in lost.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        say(f"warning: {names[0]}{more}: written before, and gone from {replay.where}: {unit} is replayed again")
+        say(f"warning: {_first(names, 1)}: written before, and gone from {replay.where}: {unit} is replayed again")
     if lost or replay.is_done:
         replay.reopen(lost)
 
@@ -476,11 +475,12 @@ def _say_done(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
 
 
 def _warn_of_unknown_files(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
-    names = replay.unknown_files(plan)
-    if names:
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        some = ", ".join(names[:_MOST_NAMES])
-        say(f"warning: {replay.where} has files that are not of this replay, and stay: {some}{more}")
+    if names := replay.unknown_files(plan):
+        say(f"warning: {replay.where} has files that are not of this replay, and stay: {_first(names)}")
+
+
+def _first(names: Sequence[str], most: int = _MOST_NAMES) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 @contextmanager
@@ -548,11 +548,8 @@ def _say_what_came_since(
     count = sum(r.end_offset - r.start_offset if n < 0 else n for r, n in zip(later, counts, strict=True))
     firsts = {range_.topic_partition: range_.start_offset for range_ in reversed(later)}
     names = [f"{partition}@{first}" for partition, first in sorted(firsts.items())]
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    say(
-        f"note: {where} is done as of {', '.join(names[:_MOST_NAMES])}{more}; the log has {count:,} "
-        f"record{'s' * (count != 1)} more by now{hint}"
-    )
+    records = f"record{'s' * (count != 1)}"
+    say(f"note: {where} is done as of {_first(names)}; the log has {count:,} {records} more by now{hint}")
 
 
 def _run_job(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
