@@ -29,7 +29,7 @@ from core.spark.lake_replay import LakeReplay, Measure
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import NULL_PARTITION, ensure_names_folders
-from core.spark.range_output import OutputFormat, Receipt, ensure_distinct
+from core.spark.range_output import OutputFormat, Receipt, columns_in_folders
 from core.spark.replay import Gaps, account
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import explained, run_interruptibly
@@ -225,15 +225,12 @@ def shape(frame: DataFrame, output: OutputFormat) -> DataFrame:
     if "value" not in frame.columns:  # its fields are columns
         by = tuple(one._replace(expression=_VALUE.sub("", one.expression)) for one in by)
     folders = {one.name: _folder_column(frame, one, output) for one in by}
-    moved = {one.name for one in by if one.name == one.column and one.name in frame.columns}
-    ensure_distinct([*frame.columns, *(name for name in folders if name not in moved)])
+    moved = columns_in_folders(by, frame.columns)
     columns = {
         field.name: _written(frame, field.name, field.dataType, output)
         for field in frame.schema
         if field.name not in moved
     }
-    if not columns:
-        raise UsageError(f"--partition-by {', '.join(folders)}: the files would have no column")
     named = [column.alias(name) for name, column in (columns | folders).items()]
     return frame.select(*named)
 

@@ -362,13 +362,8 @@ def ensure_writable(format_: OutputFormat, schema: Any) -> None:
 
 
 def written_schema(format_: OutputFormat, schema: Any) -> Any:
-    """Returns the schema of the files; raises UsageError for columns that they can't hold: two with one name, if case
-    is ignored, or one with the name of the folders' column; and if no column is left.
-    """
-    in_folders = {one.name for one in format_.partition_by if one.name == one.column and one.name in schema.names}
-    ensure_distinct([*schema.names, *(one.name for one in format_.partition_by if one.name not in in_folders)])
-    if schema.names and in_folders.issuperset(schema.names):
-        raise UsageError(f"--partition-by {', '.join(map(str, format_.partition_by))}: the files would have no column")
+    """Returns the schema of the files; raises UsageError as `columns_in_folders` does."""
+    in_folders = columns_in_folders(format_.partition_by, schema.names)
     fields = []
     for column in schema:
         if column.name in in_folders:
@@ -380,15 +375,23 @@ def written_schema(format_: OutputFormat, schema: Any) -> Any:
     return pa.schema(fields)
 
 
-def ensure_distinct(names: Sequence[str]) -> None:
+def columns_in_folders(partition_by: Sequence[Partition], names: Sequence[str]) -> set[str]:
+    """Returns those of the columns whose values are in the folders' names alone. Raises UsageError for columns that the
+    files can't hold: two with one name, if case is ignored, or one with the name of the folders' column; and if no
+    column is left.
+    """
+    found = {one.name for one in partition_by if one.name == one.column and one.name in names}
     seen: dict[str, str] = {}
-    for name in names:
+    for name in [*names, *(one.name for one in partition_by if one.name not in found)]:
         if name.lower() in seen:
             raise UsageError(
                 f"two columns of the output are one to Spark and others: {seen[name.lower()]} and {name}",
                 hint="--columns leaves columns out; --schema and --transform can name them otherwise",
             )
         seen[name.lower()] = name
+    if found.issuperset(names):
+        raise UsageError(f"--partition-by {', '.join(map(str, partition_by))}: the files would have no column")
+    return found
 
 
 def _bytes_format(format_: OutputFormat, name: str) -> str:
