@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from core.common.topic_partition import TopicPartition
 
@@ -25,9 +24,6 @@ class CommitNote:
 
     before: int
     is_done: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return {"before": self.before, "is_done": self.is_done}
 
 
 Notes = Mapping[TopicPartition, CommitNote]

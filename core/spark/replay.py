@@ -338,12 +338,10 @@ class ReplayState(ABC):
         return self._groups().get(group, {})
 
     def _groups(self) -> dict[str, dict[TopicPartition, CommitNote]]:
-        def parse(groups: dict[str, Any]) -> dict[str, dict[TopicPartition, CommitNote]]:
+        def parse(fields: Any) -> dict[str, dict[TopicPartition, CommitNote]]:
+            groups = msgspec.convert(fields, dict[str, list[tuple[str, int, CommitNote]]])
             return {
-                group: {
-                    msgspec.convert((topic, number), TopicPartition): msgspec.convert(fields, CommitNote)
-                    for topic, number, fields in notes
-                }
+                group: {TopicPartition(topic, number): note for topic, number, note in notes}
                 for group, notes in groups.items()
             }
 
@@ -359,13 +357,8 @@ class ReplayState(ABC):
         """Adds notes about commits to the group."""
         groups = self._groups()
         groups[group] = {**groups.get(group, {}), **notes}
-        self._write(
-            self._groups_name,
-            {
-                name: [[*partition, note.to_json()] for partition, note in sorted(of_group.items())]
-                for name, of_group in groups.items()
-            },
-        )
+        found = {name: [[*place, asdict(note)] for place, note in sorted(one.items())] for name, one in groups.items()}
+        self._write(self._groups_name, found)
 
     # --- the proof
 

@@ -22,7 +22,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ class Lane:
     @property
     def metadata(self) -> str:
         """Returns the metadata that is committed with the offset."""
-        groups = {group: note.to_json() for group, note in self.groups.items()}
+        groups = {group: asdict(note) for group, note in self.groups.items()}
         fields = {"start": self.start_offset, "end": self.end_offset, "topic_id": self.topic_id, "groups": groups}
         fields["lanes"] = self.lanes
         return json.dumps(fields | (_IS_LACKING if self.is_lacking else {}))
