@@ -12,7 +12,7 @@ from cli.plog_command import command, new_app
 from cli.terminal import say, show
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
-from core.common.filesystem import access_error
+from core.common.filesystem import accessing
 from core.pipeline.produce_request import Acks, Codec, acks_number
 
 if TYPE_CHECKING:
@@ -176,10 +176,8 @@ _MAX_BYTES = "max.message.bytes"
 
 
 def _payloads(path: Path) -> list[bytes]:
-    try:
+    with accessing(path):
         lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise access_error(error, path, "read") from error
     if not lines:
         raise UsageError(f"--payload-file {path} has no lines")
     return lines

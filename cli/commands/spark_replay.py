@@ -22,7 +22,7 @@ from cli.terminal import say
 from cli.typer_internals import get_current_context
 from core.common.command_option import Option
 from core.common.errors import AccessError, PlogError, UsageError
-from core.common.filesystem import access_error
+from core.common.filesystem import accessing
 from core.pipeline.spark_replay_request import ReplayRequest
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def spark_replay(
 
     settings = SparkSettings.of(master, name, conf or ())
     if verify:
-        with _disk_may_refuse(verify):
+        with accessing(verify, "use"):
             raise typer.Exit(_verify(verify, settings, output))
     if not request.topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
@@ -133,7 +133,7 @@ def spark_replay(
             report.add(plan.id, len(plan.ranges), left_out)
             is_whole = not left_out
         else:
-            with _disk_may_refuse(request.where), _Spark.opened(settings) as spark:
+            with accessing(request.where, "use"), _Spark.opened(settings) as spark:
                 replay = _find_replay(request, spark)
                 is_whole = _replay_to_folder(
                     replay, request, make, spark, group=commit_group, session=session, take_over=take_over
@@ -153,15 +153,6 @@ def _ensure_registry_is_used(request: ReplayRequest) -> None:
             "--schema-registry: no key or value needs it",
             hint="--value-format registry, or --value-schema SUBJECT with --value-format avro, protobuf or jsonschema",
         )
-
-
-@contextmanager
-def _disk_may_refuse(directory: str) -> Iterator[None]:
-    """Turns the system's errors in the block into AccessError, if they name no file yet."""
-    try:
-        yield
-    except OSError as error:
-        raise access_error(error, error.filename or directory, "use") from error
 
 
 class _Spark:

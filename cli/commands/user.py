@@ -16,7 +16,7 @@ from cli.terminal import say
 from core.common.command_option import Argument, Option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
-from core.common.filesystem import access_error
+from core.common.filesystem import accessing
 
 if TYPE_CHECKING:
     from core.client.admin.security_admin import ScramCredential
@@ -157,11 +157,8 @@ def _read_password(name: str, file: Path | None, *, from_stdin: bool) -> str:
     if there is no password.
     """
     if file is not None:
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise access_error(error, file, "read") from error
-        return _first_line(data, str(file))
+        with accessing(file):
+            return _first_line(file.read_bytes(), str(file))
     if from_stdin:
         return _first_line(sys.stdin.buffer.readline(), "stdin")
     from cli.security_options import ask_password

@@ -130,14 +130,11 @@ class FileSystem:
         process only; for files that are checked when read and can be made again.
         """
         beside = path.with_name(path.name + ".tmp")
-        file = self.open_append(beside)
-        try:
+        with contextlib.closing(self.open_append(beside)) as file:
             file.truncate(0)
             file.write_at(content, 0)
             if sync:
                 file.sync()
-        finally:
-            file.close()
         self.rename(beside, path)
         if sync:
             self.sync_directory(path.parent)
@@ -290,16 +287,14 @@ def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:
     """Returns an AccessError that explains the system's refusal: `doing` is a verb, as in "read"."""
     reason = (error.strerror or str(error)).lower()
     where = f" {path}" if str(path) else ""
-    hint = _HINTS.get(error.errno or 0)
-    return AccessError(
-        f"could not {doing}{where}: {reason}", where=str(path), hint=hint and hint.replace("PATH", str(path))
-    )
+    hint = _HINTS.get(error.errno or 0, "").replace("PATH", str(path)) or None
+    return AccessError(f"could not {doing}{where}: {reason}", where=str(path), hint=hint)
 
 
 @contextlib.contextmanager
-def raising_access_error(path: Path | str) -> Iterator[None]:
-    """Raises AccessError in place of the system's OSError when the path is read."""
+def accessing(path: Path | str, doing: str = "read") -> Iterator[None]:
+    """Turns the system's error in the block into AccessError, about the file that the error names, or else `path`."""
     try:
         yield
     except OSError as error:
-        raise access_error(error, path, "read") from error
+        raise access_error(error, error.filename or path, doing) from error

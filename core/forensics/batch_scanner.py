@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import File, raising_access_error
+from core.common.filesystem import File, accessing
 from core.common.java_limits import LONG_MAX
 from core.common.salvaging_file import SalvagingFile, open_salvaging
 from core.forensics.bit_flip import CRC32_POLYNOMIAL, CRC32C_POLYNOMIAL, ByteFix, find_flipped_bit, flipped_bit_of
@@ -101,7 +101,7 @@ class BatchScanner:
         self._end_offset = end_offset
         self._data, self._data_position = memoryview(b""), 0
         self._is_own = file is None
-        with raising_access_error(path):
+        with accessing(path):
             self._file = file or open_salvaging(path)
             self.size_bytes = self._file.size()
 
@@ -205,7 +205,7 @@ class BatchScanner:
     def _read(self, size: int, position: int) -> memoryview:
         """Reads bytes; fewer if the file ends before, as it may have been cut meanwhile."""
         wanted = min(size, self.size_bytes - position)
-        with raising_access_error(self.path):
+        with accessing(self.path):
             data = memoryview(self._file.read_at(wanted, position))
         if len(data) < wanted:
             self.size_bytes = position + len(data)
@@ -449,7 +449,7 @@ class BatchScanner:
         return self._find_batch_of(position, end, self.next_offset, limit) or found
 
     def _find_batch_of(self, position: int, end: int, min_offset: int, max_offset: int) -> Batch | None:
-        with raising_access_error(self.path):
+        with accessing(self.path):
             found = find_batch(self._file, position, end, min_offset, max_offset)
             if not self._may_be_legacy:
                 return found

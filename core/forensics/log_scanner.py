@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import File, FileSystem, raising_access_error
+from core.common.filesystem import File, FileSystem, accessing
 from core.common.salvaging_file import is_of_the_file, open_salvaging
 from core.files.directory_lock import find_lock_holder
 from core.files.file_names import INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, locate_partition, offset_file_name
@@ -521,7 +521,7 @@ def open_reading(
     with contextlib.ExitStack() as opened:
         segments = []
         for base_offset, path in files:
-            with raising_access_error(path):
+            with accessing(path):
                 segments.append(SegmentReader(path, base_offset, FileSystem()))
             opened.callback(segments[-1].close)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core.common.errors import AccessError
-from core.common.filesystem import raising_access_error
+from core.common.filesystem import accessing
 from core.common.salvaging_file import unreadable_error
 from core.files.file_names import (
     CHECKPOINT_SUFFIX,
@@ -88,7 +88,7 @@ def ensure_there(path: Path) -> None:
 
 def ensure_regular(path: Path) -> None:
     """Raises AccessError for a pipe, a socket or a device, which would block, and for a folder."""
-    with raising_access_error(path):
+    with accessing(path):
         mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise AccessError(f"{path} is no regular file", where=str(path))

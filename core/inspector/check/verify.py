@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
-from core.common.filesystem import access_error, raising_access_error, scan_growing
+from core.common.filesystem import access_error, accessing, scan_growing
 from core.common.salvaging_file import open_salvaging, read_small_text, unreadable_error
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.files.checkpoint_file import (
@@ -167,7 +167,7 @@ def _is_anothers(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_partition(directory: Path) -> bool:
-    with raising_access_error(directory):
+    with accessing(directory):
         return holds_segments(directory)
 
 
@@ -239,7 +239,7 @@ def nothing_there(path: Path) -> AccessError:
 
 
 def _entries(path: Path) -> list[os.DirEntry[str]]:
-    with raising_access_error(path):
+    with accessing(path):
         return sorted(scan_growing(path), key=lambda entry: entry.name)
 
 

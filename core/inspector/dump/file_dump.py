@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
-from core.common.filesystem import raising_access_error
+from core.common.filesystem import accessing
 from core.common.salvaging_file import unreadable_error
 from core.files.file_names import LOG_SUFFIX, find_partition_folders, find_unreadable, is_folder, parse_offset_file_name
 from core.forensics.cut_off_tails import is_set_aside_log
@@ -124,7 +124,7 @@ def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
 
 
 def _find_in_directory(path: Path, options: DumpOptions, *, depth: int = 1) -> Iterator[FileDump]:
-    with raising_access_error(path):
+    with accessing(path):
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
         folders = {folder.name for folder in find_partition_folders(path).values()} if depth else set()
     passed_over = _before(options.start_offset, [entry.name for entry in entries])

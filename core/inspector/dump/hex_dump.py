@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import raising_access_error
+from core.common.filesystem import accessing
 from core.common.salvaging_file import open_salvaging, read_small_file
 from core.files.file_names import base_offset_of, find_following
 from core.forensics.batch_scanner import BatchScanner
@@ -106,7 +106,7 @@ def _record_fields(section: Section, position: int) -> Iterator[HexField]:
 
 def _entry_fields(path: Path, kind: FileKind) -> Iterator[HexField]:
     layout = ENTRY_LAYOUTS[kind]
-    with raising_access_error(path):
+    with accessing(path):
         file = open_salvaging(path)
     with contextlib.closing(file):
         position, size_bytes = 0, file.size()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem, raising_access_error
+from core.common.filesystem import FileSystem, accessing
 from core.files.file_names import base_offset_of, find_following
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamageKind
@@ -142,7 +142,7 @@ class SegmentBatches:
         hold, until one does not fit in the file, or breaks off at one that has no header.
         """
         file = FileSystem().open_read(self.path)
-        with contextlib.closing(file), raising_access_error(self.path):
+        with contextlib.closing(file), accessing(self.path):
             end = min(self._scanner.size_bytes, self._max_position)
             while end - position >= ENTRY_HEADER_SIZE and not self.is_broken_off:
                 head = file.read_at(HEADER_SIZE, position)

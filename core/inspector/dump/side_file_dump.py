@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import raising_access_error
+from core.common.filesystem import accessing
 from core.common.salvaging_file import open_salvaging, read_small_file, read_small_text
 from core.common.topic_partition import uuid_text
 from core.files.checkpoint_file import parse_leader_epochs, parse_offset_checkpoint, parse_partition_metadata
@@ -38,7 +38,7 @@ def dump_rows(path: Path, kind: FileKind) -> Iterator[Row]:
     """Yields the rows of any file but a log, one by one: a file may be of any size. Raises AccessError if it can't be
     read, CorruptRecordError if it can't be parsed, after the rows before that.
     """
-    with raising_access_error(path):
+    with accessing(path):
         yield from _ROWS[kind](path)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import access_error
+from core.common.filesystem import access_error, accessing
 from core.common.salvaging_file import SalvagingFile, open_salvaging
 from core.files.file_names import INDEX_SUFFIX, find_following, parse_offset_file_name
 from core.files.file_records import FileRecords
@@ -237,20 +237,16 @@ class BatchLookup:
 
     def _headers(self, position: int) -> Iterator[Batch]:
         """Yields headers from there on. Raises CorruptRecordError for damage, AccessError if the disk refuses."""
-        try:
+        with accessing(self.path):
             yield from self._records.iter_headers(position)
-        except OSError as error:
-            raise access_error(error, self.path, "read") from error
 
     # --- batches
 
     def batch(self, item: LogItem) -> Batch:
         """Reads a batch that was found. Raises CorruptRecordError if it is gone, AccessError if the disk refuses."""
         assert item.damage is None, item
-        try:
+        with accessing(self.path):
             return self._records.read_batch(item.start)
-        except OSError as error:
-            raise access_error(error, self.path, "read") from error
 
     def find_offset(self, offset: int) -> Iterator[int | LogItem]:
         """Finds, in steps, the first batch that ends at an offset or after it, or damage that may have held the offset.

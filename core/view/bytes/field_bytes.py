@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from core.broker.config.config_sources import is_secret_config
 from core.common.errors import AccessError, UnreadableFileError, UsageError
-from core.common.filesystem import access_error
+from core.common.filesystem import access_error, accessing
 from core.common.salvaging_file import SalvagingFile, open_readable
 from core.files.file_names import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, base_offset_of
 from core.forensics.cut_off_tails import is_set_aside_log
@@ -231,16 +231,15 @@ class Lead(NamedTuple):
 class FieldBytes(FieldSource):
     """The fields of a file of any kind; opened for reading, past bad sectors."""
 
-    def __init__(self, path: Path, kind: FileKind | None = None) -> None:
-        """Finds the kind by the name if `kind` is None. Raises AccessError if the file can't be opened."""
+    def __init__(self, path: Path) -> None:
+        """Finds the kind by the name. Raises AccessError if the file can't be opened."""
         self.path = path
         self.title = str(path)
-        self.kind = kind or kind_of_bytes(path)
+        self.kind = kind_of_bytes(path)
         try:
-            ensure_regular(path)
-            self._file: SalvagingFile = open_readable(path)
-        except OSError as error:
-            raise access_error(error, path, "read") from error
+            with accessing(path):
+                ensure_regular(path)
+                self._file: SalvagingFile = open_readable(path)
         except UnreadableFileError as error:
             raise AccessError(error.message, where=str(path)) from error
         hides = DumpOptions().hides_secrets_of(path) or self.kind is FileKind.METADATA_SNAPSHOT
@@ -275,13 +274,11 @@ class FieldBytes(FieldSource):
 
     def look_again(self) -> None:
         """Notices bytes that were appended since, or cut off, and whether the file still exists."""
-        try:
+        with accessing(self.path):
             if not isinstance(self._groups, LineGroups):
                 self._groups.look_again()
                 self._size_bytes = self._file.size()
             self.note = self._find_note()
-        except OSError as error:
-            raise access_error(error, self.path, "read") from error
 
     def _find_note(self) -> str:
         try:
@@ -298,10 +295,8 @@ class FieldBytes(FieldSource):
                 yield Step(found)
 
     def _group_at(self, position: int) -> FieldGroup:
-        try:
+        with accessing(self.path):
             group = self._groups.at(position)
-        except OSError as error:
-            raise access_error(error, self.path, "read") from error
         if not self._file.unreadable_in(group.start, group.end):
             return group
         return group._replace(fields=tuple(map(self._known, group.fields)))
@@ -313,10 +308,8 @@ class FieldBytes(FieldSource):
         return field._replace(value=f"could not be read: {bad[0].reason}", meaning="")
 
     def _raw(self, position: int, size: int) -> ReadBytes:
-        try:
+        with accessing(self.path):
             data = self._file.read_at(size, position) if size else b""
-        except OSError as error:
-            raise access_error(error, self.path, "read") from error
         unreadable = self._file.unreadable_in(position, position + len(data))
         return ReadBytes(data, tuple((bad.position, bad.end) for bad in unreadable))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError, PlogError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, accessing
 from core.common.salvaging_file import unreadable_error
 from core.files.file_names import (
     LOG_SUFFIX,
@@ -265,10 +265,8 @@ def read_map(directory: Path, findings: Sequence[Finding] | None = None) -> Part
 
 def _list_segments(directory: Path) -> list[MapSegment]:
     """Lists the segments; a waiting `.swap` replaces the one of its name."""
-    try:
+    with accessing(directory):
         entries = {entry.name: entry for entry in os.scandir(directory)}
-    except OSError as error:
-        raise access_error(error, directory, "read") from error
     logs: dict[int, str] = {}
     for name in sorted(entries):  # `.log.swap` after `.log`
         base_offset, suffix = parse_offset_file_name(name.removesuffix(SWAP_SUFFIX)) or (0, "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.common.errors import PlogError
+from core.common.filesystem import accessing
 from core.common.topic_partition import TopicPartition, parse_uuid, uuid_text
 from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, find_topic_id
 from core.files.directory_lock import find_lock_holder
@@ -30,7 +31,7 @@ from core.inspector.check.file_kind import FileKind
 from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.inspector.check.verify import has_records
 from core.records.batches import Batch, stated_offset
-from core.view.files.file_table import Comparison, Fit, ListedTable, LogPlace, reading
+from core.view.files.file_table import Comparison, Fit, ListedTable, LogPlace
 
 
 class LeaderEpochTable(ListedTable):
@@ -115,7 +116,7 @@ class OffsetCheckpointTable(ListedTable):
     def __init__(self, path: Path) -> None:
         super().__init__(path, FileKind.OFFSET_CHECKPOINT, ("topic", "partition", "offset"))
         self.root = path.parent
-        with reading(self.root):
+        with accessing(self.root):
             self._folders = find_partition_folders(self.root)
             self._is_live = find_lock_holder(self.root) is not None
         self._evidence = KnownOffsetsOfDirectory(self.root)
@@ -135,7 +136,7 @@ class OffsetCheckpointTable(ListedTable):
         return Comparison(fit, f"{said}{why}", place, min(cells["offset"], bounds.end_offset))
 
     def _bounds_of(self, folder: Path, partition: TopicPartition) -> _LogBounds:
-        with reading(folder):
+        with accessing(folder):
             files = find_offset_files(folder, LOG_SUFFIX)
             evidence = self._evidence.of(folder, partition)
             with open_reading(files, KnownOffsets(given_up=evidence.given_up)) as log:  # the end is the files' own

@@ -7,14 +7,13 @@ are *not compared* here; `plog verify` makes them all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
-from core.common.filesystem import access_error
+from core.common.filesystem import accessing
 from core.inspector.check.file_kind import FileKind
 from core.inspector.dump.side_file_dump import dump_rows
 
@@ -74,7 +73,7 @@ class FileTable(ABC):
 
     def rows(self, start: int, end: int) -> list[FileRow]:
         """Reads and compares entries [start, end), as far as there are any. Raises AccessError if the file is gone."""
-        with reading(self.path):
+        with accessing(self.path):
             return [self._row(number) for number in range(max(start, 0), min(end, self.count))]
 
     @abstractmethod
@@ -88,15 +87,6 @@ class FileTable(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing open
         """Closes open files."""
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turns the system's error about a file into AccessError."""
-    try:
-        yield
-    except OSError as error:
-        raise access_error(error, error.filename or path, "read") from error
 
 
 class ListedTable(FileTable):

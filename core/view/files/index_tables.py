@@ -9,6 +9,7 @@ from bisect import bisect_right
 from operator import itemgetter
 from pathlib import Path
 
+from core.common.filesystem import accessing
 from core.common.salvaging_file import open_salvaging
 from core.files.file_names import LOG_SUFFIX, base_offset_of
 from core.inspector.check.file_kind import FileKind
@@ -17,7 +18,7 @@ from core.records.batches import Batch, stated_offset
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import RecordBatch
 from core.view.files.batches_near_entry import AFTER_ALL, NoBatch, SegmentLog, open_log
-from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace, reading
+from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace
 
 _PAGE_ENTRIES = 64
 _MOST_TRIES = 8
@@ -34,7 +35,7 @@ class _IndexTable(FileTable):
         super().__init__(path, kind, columns)
         self.base_offset = base_offset_of(path)
         self._size = self.CHECK.ENTRY.size
-        with reading(path):
+        with accessing(path):
             file = open_salvaging(path)
             self._entries = IndexEntries(file, self.CHECK.ENTRY, _PAGE_ENTRIES)
             self._log: SegmentLog | None = open_log(path.with_suffix(LOG_SUFFIX))

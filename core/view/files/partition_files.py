@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import PlogError
-from core.common.filesystem import access_error
+from core.common.filesystem import access_error, accessing
 from core.common.salvaging_file import open_salvaging
 from core.files.file_names import (
     CLEANED_SUFFIX,
@@ -54,14 +54,12 @@ def list_files(folder: Path) -> list[FileEntry]:
     AccessError if the folder can't be read.
     """
     found = []
-    try:
+    with accessing(folder):
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             path = folder / entry.name
             if not is_folder(entry) or is_named_by_kafka(path):
                 kind = kind_of(path)
                 found.append(FileEntry(path, what_is(entry.name, kind), kind, _size_of(entry)))
-    except OSError as error:
-        raise access_error(error, folder, "read") from error
     return sorted([*found, *_missing(found)])
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError, PlogError, UnreadableFileError
+from core.common.filesystem import accessing
 from core.common.salvaging_file import open_salvaging
 from core.files.file_names import LOG_SUFFIX, base_offset_of, find_offset_files
 from core.files.producer_snapshot import (
@@ -31,7 +32,7 @@ from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
 from core.view.files.batches_near_entry import NoBatch, SegmentLog, open_log
-from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace, reading
+from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace
 
 MOST_BYTES = 16 * 1024 * 1024
 """The most bytes of logs that are read: a tenth of a second for small batches."""
@@ -128,7 +129,7 @@ class _FolderTable(FileTable):
 
     def __init__(self, path: Path, kind: FileKind, columns: list[str]) -> None:
         super().__init__(path, kind, columns)
-        with reading(path):
+        with accessing(path):
             self._small = SmallLog(path.parent)
             self._logs = FolderLogs(self._small)
             self._file = open_salvaging(path)
@@ -147,7 +148,7 @@ class SnapshotTable(_FolderTable):
         self.offset = base_offset_of(path)
         self._count = 0
         try:
-            with reading(path):
+            with accessing(path):
                 next(iter_producer_snapshot(path), None)  # this checks the whole file
                 self._count = count_producers(self._file.size())
         except UnreadableFileError as error:
