@@ -246,21 +246,16 @@ def open_regular(path: Path | str, flags: int) -> int:
     """
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     try:
-        ensure_regular_mode(os.fstat(fd).st_mode, path)
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISREG(mode):
+            return fd
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise OSError(errno.EINVAL, f"is {kind}, no regular file", str(path))
     except OSError:
         os.close(fd)
         raise
-    return fd
-
-
-def ensure_regular_mode(mode: int, path: Path | str) -> None:
-    """Raises an OSError that describes `path`, if it is not a regular file."""
-    if stat.S_ISREG(mode):
-        return
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-    raise OSError(errno.EINVAL, f"is {kind}, no regular file", str(path))
 
 
 _HINTS = {
