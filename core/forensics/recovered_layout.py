@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from bisect import bisect_left
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,22 +46,17 @@ def lay_out(log_map: LogMap, *, fixes_bits: bool) -> dict[Path, list[Stretch]]:
     }
 
 
-def copy_bytes(file: File, start: int, end: int, fixes: Sequence[tuple[int, int]], out: File, written: int) -> int:
-    """Appends bytes [start, end), with the fixed ones, to `out`, which has `written` bytes; returns how many it has
-    then. `fixes` are positions, rising, each with its right byte. Holes stay holes.
-    """
+def copy_bytes(file: File, start: int, end: int, out: File, written: int) -> int:
+    """Appends bytes [start, end), and holes, to `out`, which has `written` bytes; returns how many it has then."""
     while start < end:
-        fixed = next(iter(fixes[bisect_left(fixes, (start,)) :]), (end,))[0]
-        hole = min(file.next_data(start), fixed, end) - start
+        hole = min(file.next_data(start), end) - start
         if hole > 0:
             start, written = start + hole, written + hole
             out.truncate(written)
             continue
-        data = bytearray(file.read_at(min(_COPY_BYTES, end - start), start))
+        data = file.read_at(min(_COPY_BYTES, end - start), start)
         if not data:
             raise OSError(errno.EIO, "it became shorter while it was copied", str(file.path))
-        for at, value in fixes[bisect_left(fixes, (start,)) : bisect_left(fixes, (start + len(data),))]:
-            data[at - start] = value
         out.write_at(data, written)
         written += len(data)
         start += len(data)

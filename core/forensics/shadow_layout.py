@@ -331,7 +331,7 @@ class _Arranger:
             with contextlib.closing(self._filesystem.open_append(path.with_name(path.name + _ARRANGED))) as out:
                 written = 0
                 for stretch in stretches:
-                    written = copy_bytes(files[stretch.path], stretch.start, stretch.end, (), out, written)
+                    written = copy_bytes(files[stretch.path], stretch.start, stretch.end, out, written)
         for path in layout:
             self._filesystem.rename(path.with_name(path.name + _ARRANGED), path)
             for suffix in SPARSE_INDEXES:

@@ -256,7 +256,7 @@ class LogTruncation:
         beside = segment.records.path.with_name(f"{segment.records.path.name}.tmp")
         self._filesystem.unlink(beside)
         with contextlib.closing(self._filesystem.open_append(beside)) as target:
-            copy_bytes(segment.records.file, start, end, (), target, 0)
+            copy_bytes(segment.records.file, start, end, target, 0)
             target.sync()
         return beside
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from core.common.clock import SystemClock
 from core.common.errors import AccessError, CorruptRecordError, PlogError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import File, FileSystem, access_error
 from core.common.java_limits import LONG_MAX
 from core.common.path_alias import PathAlias
 from core.common.salvaging_file import is_of_the_file, open_salvaging
@@ -400,7 +400,7 @@ class PartitionRecovery:
         ):
             written = 0
             for start, end in _kept(file.size(), steps):
-                written = copy_bytes(file, start, end, fixes, out, written)
+                written = _copy_mended(file, start, end, fixes, out, written)
             out.sync()
         shutil.copystat(source, target)
         return bool(file.unreadable)
@@ -412,7 +412,7 @@ class PartitionRecovery:
             for path, of_path in groupby(stretches, key=lambda stretch: stretch.path):
                 with contextlib.closing(open_salvaging(path, self._filesystem)) as file:
                     for _, start, end in of_path:
-                        written = copy_bytes(file, start, end, fixes[path], out, written)
+                        written = _copy_mended(file, start, end, fixes[path], out, written)
             out.sync()
 
     def _rebuild(self) -> int:
@@ -490,9 +490,18 @@ def _left_away(plan: FolderPlan) -> set[Path]:
     return left
 
 
-def _fixes(steps: Iterable[Step]) -> list[tuple[int, int]]:
-    """Returns (position, right byte) of each fix, in order."""
-    return sorted({step.fix.position: step.fix.expected for step in steps if step.fix is not None}.items())
+def _fixes(steps: Iterable[Step]) -> dict[int, int]:
+    """Returns the right bytes by their positions."""
+    return {step.fix.position: step.fix.expected for step in steps if step.fix is not None}
+
+
+def _copy_mended(file: File, start: int, end: int, fixes: Mapping[int, int], out: File, written: int) -> int:
+    """Copies as `copy_bytes` does, with the right bytes of `fixes` in the places of the stored ones."""
+    end_written = copy_bytes(file, start, end, out, written)
+    for position, expected in fixes.items():
+        if start <= position < end:
+            out.write_at(bytes((expected,)), written + position - start)
+    return end_written
 
 
 def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
@@ -561,7 +570,7 @@ def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesyst
     ):
         start = written = 0
         for position, data in [*_insertions(records, markers, before), (records.size_bytes, b"")]:
-            written = copy_bytes(records.file, start, position, (), out, written)
+            written = copy_bytes(records.file, start, position, out, written)
             out.write_at(data, written)
             written += len(data)
             start = position

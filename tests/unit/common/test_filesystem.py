@@ -98,12 +98,11 @@ def test_holes_are_passed_over(sparse: Path) -> None:
     file.close()
 
 
-def test_a_copy_has_the_holes_and_the_bytes_that_are_fixed_in_them(sparse: Path, tmp_path: Path) -> None:
+def test_a_copy_has_the_holes(sparse: Path, tmp_path: Path) -> None:
     file, out = FS.open_read(sparse), FS.open_append(tmp_path / "copy")
-    fixes = [(1 << 30, 7), (51 << 30, 8), (90 << 30, 9)]  # the last is none of what is copied
-    assert copy_bytes(file, 12, 80 << 30, fixes, out, 5) == (80 << 30) - 7
+    assert copy_bytes(file, 12, 80 << 30, out, 5) == (80 << 30) - 7
     assert out.size() == (80 << 30) - 7
-    expected = {0: b"\0" * 6, (1 << 30) - 7: b"\7", (50 << 30) - 7: b"word", (51 << 30) - 7: b"\x08"}
+    expected = {0: b"\0" * 6, (50 << 30) - 7: b"word"}
     for position, data in expected.items():
         assert out.read_at(len(data), position) == data
         assert out.read_at(2, position + len(data)) == b"\0\0"
