@@ -22,7 +22,9 @@ from typing import NamedTuple
 from core.files.file_names import SEGMENT_SUFFIXES, is_file, parse_offset_file_name
 from core.forensics.known_offsets_of_directory import index_end
 
-_CUT_AT = ".cut-at-"
+CUT_AT = ".cut-at-"
+"""In the name of every such file, and of no other."""
+
 _NAME = r"(\d{20}\.log)\.cut-at-(\d+)(?:-(\d+))?"
 _SET_ASIDE = r"\d{20}\.log\.(?:cut-at-\d+(?:-\d+)?|before-recovery-\d+)"
 _INDEX_NAME = r"(\d{20})(\.index|\.timeindex|\.txnindex)\.cut-at-0(?:-(\d+))?"
@@ -45,7 +47,7 @@ def find_cut_off_tails(directory: Path) -> list[CutOffTail]:
     """Returns the tails in order of base offsets and positions. Raises OSError if the folder can't be read."""
     found = []
     for entry in os.scandir(directory):
-        match = re.fullmatch(_NAME, entry.name) if _CUT_AT in entry.name else None
+        match = re.fullmatch(_NAME, entry.name) if CUT_AT in entry.name else None
         parsed = parse_offset_file_name(match[1]) if match else None
         if match is not None and parsed is not None and is_file(entry):
             found.append(CutOffTail(parsed[0], int(match[2]), int(match[3] or 1), directory / entry.name))
@@ -68,7 +70,7 @@ def find_lost_ends(directory: Path) -> list[LostEnd]:
     segments = _find_lost_segments(directory)
     ends = []
     for entry in os.scandir(directory):
-        match = re.fullmatch(_END_NAME, entry.name) if _CUT_AT in entry.name else None
+        match = re.fullmatch(_END_NAME, entry.name) if CUT_AT in entry.name else None
         if match is not None and is_file(entry):
             start, end = int(match[2]), int(match[1])
             start = max([start, *(one.end for one in segments if start <= one.start < end)])
@@ -79,7 +81,7 @@ def find_lost_ends(directory: Path) -> list[LostEnd]:
 def _find_lost_segments(directory: Path) -> list[LostEnd]:
     found = defaultdict[tuple[int, int], list[tuple[int, Path]]](list)
     for entry in os.scandir(directory):
-        match = re.fullmatch(_INDEX_NAME, entry.name) if _CUT_AT in entry.name else None
+        match = re.fullmatch(_INDEX_NAME, entry.name) if CUT_AT in entry.name else None
         if match is not None and is_file(entry):
             base_offset, path = int(match[1]), directory / entry.name
             end_offset = index_end(path, match[2], base_offset)
@@ -95,7 +97,7 @@ def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path
     the same bytes as `same_as`, which a killed start left.
     """
     assert file.name.endswith(SEGMENT_SUFFIXES), file
-    first = file.with_name(f"{file.name}{_CUT_AT}{position}")
+    first = file.with_name(f"{file.name}{CUT_AT}{position}")
     for number in count(1):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         if not os.path.lexists(path) or (same_as is not None and filecmp.cmp(path, same_as, shallow=False)):

@@ -51,7 +51,7 @@ from core.files.file_names import (
 )
 from core.files.meta_properties import parse_meta_properties
 from core.files.producer_snapshot import iter_producer_snapshot
-from core.forensics.cut_off_tails import find_cut_off_tails, find_lost_ends
+from core.forensics.cut_off_tails import CUT_AT
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import FULL_SIZE_UNIT, TailKind
 from core.forensics.recovery_journal import read_lost_offsets
@@ -337,7 +337,7 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
     """Reports the bytes that starts cut off the log's end; most logs have none."""
-    if not path.exists() or not (find_cut_off_tails(path) or find_lost_ends(path)):
+    if not path.exists() or not any(CUT_AT in entry.name for entry in os.scandir(path)):
         return
     from core.forensics.partition_reader import PartitionReader
     from core.inspector.check.cut_off_tail_check import cut_off_findings

@@ -58,7 +58,7 @@ from core.files.file_names import (
 )
 from core.files.file_records import FileRecords
 from core.files.log_config import LogConfig
-from core.forensics.cut_off_tails import is_proof_of_lost_end, is_set_aside_log
+from core.forensics.cut_off_tails import CUT_AT
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.recovered_layout import Stretch, copy_bytes
@@ -332,7 +332,7 @@ class PartitionRecovery:
                 continue  # it has a transaction open that ends before it now
             if entry.name.endswith(LOG_SUFFIX):
                 self._fill_log(path)
-            elif _is_set_aside(entry.name) or not self._copy(path, stage / entry.name):  # the engine may write to it
+            elif CUT_AT in entry.name or not self._copy(path, stage / entry.name):  # the engine may write to it
                 left_alone.add(entry.name)
         for path in plan.layout:
             if not path.exists():  # a segment that was cut off whole
@@ -518,10 +518,6 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
 
 def _is_ours(name: str) -> bool:
     return name.startswith(JOURNAL) or SET_ASIDE in name
-
-
-def _is_set_aside(name: str) -> bool:
-    return is_set_aside_log(name) or is_proof_of_lost_end(name)
 
 
 def _is_same(new: Path, old: Path) -> bool:

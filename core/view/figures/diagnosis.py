@@ -40,6 +40,7 @@ from core.files.file_names import (
     parse_offset_file_name,
 )
 from core.files.meta_properties import MetaProperties, read_meta_properties
+from core.forensics.cut_off_tails import CUT_AT
 from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.partition_reader import DirectoryReader
@@ -73,7 +74,7 @@ _LEFT_BEHIND = {
     DELETED_SUFFIX: "deleted within a minute of a broker's work",
     CLEANED_SUFFIX: "a cleaning was not finished",
     SWAP_SUFFIX: "a cleaning was not finished",
-    ".cut-at-": "a start cut them off",
+    CUT_AT: "a start cut them off",
     SET_ASIDE: "plog recover set them aside",
 }
 """Parts of the names of files in a partition's folder that are no part of its log, and why they are there."""

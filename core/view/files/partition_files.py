@@ -24,6 +24,7 @@ from core.files.file_names import (
 from core.files.login_secret import LOGIN_SECRET
 from core.files.owner_socket_file import OWNER_SOCKET
 from core.files.producer_snapshot import count_producers
+from core.forensics.cut_off_tails import CUT_AT
 from core.forensics.damage import DamagedRange
 from core.index.transaction_index import ENTRY as TRANSACTION_ENTRY
 from core.inspector.check.file_kind import FileKind, ensure_regular, is_named_by_kafka, kind_of
@@ -33,7 +34,6 @@ from core.view.files.file_table import FileTable, ListedTable, read_cells
 from core.view.files.index_tables import OffsetIndexTable, TimeIndexTable
 from core.view.files.producer_tables import SnapshotTable, TransactionIndexTable
 
-_CUT_OFF = ".cut-at-"
 _PAGE_ENTRIES = 64
 
 
@@ -86,7 +86,7 @@ def what_is(name: str, kind: FileKind | None) -> str:
         return kind.value
     if SET_ASIDE in name:
         return "set aside by a recovery"
-    if _CUT_OFF in name:
+    if CUT_AT in name:
         return "cut off by a start"
     others = {
         LOCK: "lock of the directory",
