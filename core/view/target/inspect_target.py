@@ -243,17 +243,19 @@ def open_places(texts: list[str], session: Session, is_path: Callable[[str], boo
 def _open_path(text: str, topic: str | None, session: Session) -> Opened:
     name, offset = split_offset(text)
     path = Path(name)
-    ensure_there(path)
-    folder = path if path.is_dir() else path.parent
+    is_folder = path.is_dir()
+    if not is_folder:
+        ensure_there(path)
+    folder = path if is_folder else path.parent
     reader = DirectoryReader(folder)
     is_partition = folder in reader.partitions.values()
-    if path.is_dir() and not reader.partitions:
+    if is_folder and not reader.partitions:
         from core.inspector.check.verify import nothing_there
 
         raise nothing_there(path)
     session = replace(session, directory=reader.root if is_partition else folder, is_default=False)
     inspected = InspectTarget(session, reader=reader)
-    if not path.is_dir():
+    if not is_folder:
         return Opened(inspected, file=path)
     if is_partition and topic is None:
         (partition,) = reader.partitions
