@@ -36,6 +36,7 @@ from core.broker.replication.isr_reporter import IsrReporter
 from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
 from core.broker.replication.replication_quota import ReplicationQuota
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
+from core.broker.requests.client_session import Session
 from core.broker.requests.runtime import Runtime
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.image.cluster_member_metadata import (
@@ -67,6 +68,7 @@ from core.protocol.schema.controller_request import (
     ControlledShutdownResponse,
 )
 from core.protocol.schema.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from core.security.principal import ANONYMOUS
 
 _log = logging.getLogger("plog.broker")
 
@@ -408,6 +410,15 @@ class Membership:
             self.controller.note_controller(controller_id, controller_epoch)
             self.channel.look_again()
         return error
+
+    def find_right_listener(self, session: Session) -> str | None:
+        """Returns the listener that brokers must use, if a request between brokers came by another one, else None: by
+        their own, or, as with Kafka, by any from a client whose name the authorizer knows. The right to the request is
+        checked besides.
+        """
+        inner = self._configs.broker.inter_broker_listener
+        is_known = session.authorizer is not None and session.principal != ANONYMOUS
+        return None if is_known or session.listener in ("", inner) else inner
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
         if delta.brokers.changed:

@@ -9,7 +9,6 @@ from core.broker.requests.client_session import Session
 from core.common.errors import KafkaError
 from core.coordinator.coordinator_environment import ClientInfo
 from core.security.acl import CLUSTER_NAME, DESCRIBE_TOPIC, Right
-from core.security.principal import ANONYMOUS
 
 _MOST_SHOWN = 200
 """The most characters of a client id in a log line."""
@@ -34,13 +33,6 @@ class RequestContext(NamedTuple):
     @property
     def listener(self) -> str:
         return self.session.listener
-
-    def is_among_brokers(self, inner: str) -> bool:
-        """Returns whether a request between brokers may come by this connection: by their listener `inner`, or, as with
-        Kafka, by any from a client whose name the authorizer knows. The right to the request is checked besides.
-        """
-        session = self.session
-        return session.listener in ("", inner) or (session.authorizer is not None and session.principal != ANONYMOUS)
 
     @property
     def client(self) -> ClientInfo:

@@ -76,13 +76,16 @@ SERVES = (
 )
 
 
-def ensure_between_brokers(services: Services, context: RequestContext, api: str) -> None:
-    """Raises MalformedMessageError for a request between brokers that came to a client listener: it can take partitions
-    from their leaders.
+def ensure_between_brokers(services: Services, context: RequestContext, api: str) -> Membership:
+    """Returns the membership that a request between brokers is about. Raises MalformedMessageError if the request came
+    to a client listener: it can take partitions from their leaders.
     """
-    inner = services.config.inter_broker_listener
-    if not context.is_among_brokers(inner):
+    membership = services.membership
+    assert membership is not None, "a lone broker does not know it"
+    inner = membership.find_right_listener(context.session)
+    if inner is not None:
         raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
+    return membership
 
 
 def _member_asked(services: Services, context: RequestContext, api: str, first_version: int) -> Membership:
@@ -90,9 +93,7 @@ def _member_asked(services: Services, context: RequestContext, api: str, first_v
     listener, and for a version without topic ids: a controller whose `inter.broker.protocol.version` is older than
     Kafka 3.9's would send other old requests, too, so this broker can't be in its cluster.
     """
-    membership = services.membership
-    assert membership is not None, "a lone broker does not know it"
-    ensure_between_brokers(services, context, api)
+    membership = ensure_between_brokers(services, context, api)
     if context.api_version < first_version:
         text = f"the controller sends {api} of version {context.api_version}, and plog knows {first_version} and later"
         membership.note_unfit(text, "set inter.broker.protocol.version of Kafka's brokers to 3.9")

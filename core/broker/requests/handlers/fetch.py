@@ -120,8 +120,7 @@ class FetchReader:
         self._right_listener: str | None = None
         config = services.config
         if is_for_replica and services.membership is not None:
-            inner = config.inter_broker_listener
-            self._right_listener = None if context.is_among_brokers(inner) else inner
+            self._right_listener = services.membership.find_right_listener(context.session)
         """The listener that a replica must use, if this request came to another one, else None. Clients reach the
         others, and could claim to be replicas."""
         self.notes_progress = is_for_replica
