@@ -19,9 +19,6 @@ from core.common.errors import AccessError, PlogError
 
 Buffer = bytes | bytearray | memoryview
 
-_MOST_STRETCHES = 10_000
-"""The most stretches between holes of a file that are searched one by one."""
-
 
 class File:
     """One open file; positions and sizes are bytes.
@@ -59,17 +56,6 @@ class File:
             return os.lseek(self.fd, position, os.SEEK_DATA)
         except OSError as error:
             return self.size() if error.errno == errno.ENXIO else position
-
-    def data_end(self) -> int:
-        """Returns the end of the last bytes that the disk stores: only zeros follow, up to the file's size."""
-        end = 0
-        try:
-            for _ in range(_MOST_STRETCHES):
-                position = os.lseek(self.fd, end, os.SEEK_DATA)
-                end = os.lseek(self.fd, position, os.SEEK_HOLE)
-        except OSError as error:
-            return end if error.errno == errno.ENXIO else self.size()
-        return self.size()
 
     def modified_ms(self) -> int:
         return os.fstat(self.fd).st_mtime_ns // 1_000_000

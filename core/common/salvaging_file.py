@@ -42,6 +42,9 @@ _UNREADABLE = _BAD_SECTOR | {
 }
 """The system's errors about one file; anything else (too many open files, no memory) is about this process."""
 
+_MOST_STRETCHES = 10_000
+"""The most stretches between holes of a file that are searched one by one."""
+
 SMALL_FILE_BYTES = 16 * 1024 * 1024
 """More than the size of any checkpoint, snapshot list or property file: of those of 200,000 partitions."""
 
@@ -86,6 +89,17 @@ class SalvagingFile(File):
             return data
         end = min(position + size, self.size())  # the system stops before a bad sector without a word
         return data + b"".join(self._read_sectors(position + len(data), end, _SECTOR_SIZES))
+
+    def data_end(self) -> int:
+        """Returns the end of the last bytes that the disk stores: only zeros follow, up to the file's size."""
+        end = 0
+        try:
+            for _ in range(_MOST_STRETCHES):
+                position = os.lseek(self.fd, end, os.SEEK_DATA)
+                end = os.lseek(self.fd, position, os.SEEK_HOLE)
+        except OSError as error:
+            return end if error.errno == errno.ENXIO else self.size()
+        return self.size()
 
     def _read_sectors(self, position: int, end: int, sizes: tuple[int, ...]) -> list[bytes]:
         pieces = []
