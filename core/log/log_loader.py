@@ -3,7 +3,7 @@
 1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
 2. indexes: one without its log stays as long as it proves that a segment is missing, or is moved aside if the log ends
    before that segment; one that is not there, or can't be its segment's, is made again: the latter when it is first
-   used, if that is wanted (`lazy_index_check`)
+   used, if that is wanted (`LazyIndexCheck`)
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
    log, what follows it is set aside (`LogTruncation`); a bad batch below it is a gap (`damaged_ranges`), and stays
 4. producers: the newest good snapshot, and the log read on from there
@@ -68,12 +68,18 @@ from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
 from core.index.offset_index import OffsetPosition
 from core.log.damaged_ranges import DamagedRanges, log_damage
-from core.log.lazy_index_check import LazyIndexCheck, SegmentHole, check_indexes, warn_of_holes
 from core.log.log_segment import ListedSegment, LogSegment, LogSegments
 from core.log.open_files import OpenFiles
 from core.log.partition_log import LogEvents, PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
-from core.log.segment_recovery import SegmentRecovery, find_indexed_end
+from core.log.segment_recovery import (
+    LazyIndexCheck,
+    SegmentHole,
+    SegmentRecovery,
+    check_indexes,
+    find_indexed_end,
+    warn_of_holes,
+)
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC
 from core.records.record_batch import RecordBatch

@@ -53,7 +53,7 @@ from core.records.record_batch import (
 
 if TYPE_CHECKING:
     from core.forensics.read_committed import ServedTransactions
-    from core.log.lazy_index_check import LazyIndexCheck
+    from core.log.segment_recovery import LazyIndexCheck
 
 _log = logging.getLogger("plog.log")
 

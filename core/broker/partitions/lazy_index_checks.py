@@ -1,6 +1,6 @@
 """Checks indexes that were not used since the start: a few segments at a time, for a sixth of the time at most.
 
-A start opens no index, and the first use of one checks it (`core/log/lazy_index_check.py`). This checks the other
+A start opens no index, and the first use of one checks it (`core/log/segment_recovery.py`). This checks the other
 indexes in the background, and finds offsets that are missing between two segments. A request for the missing offsets of
 a topic has its segments checked first (`steps`).
 """

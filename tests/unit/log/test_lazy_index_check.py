@@ -13,9 +13,9 @@ import pytest
 from core.common.filesystem import File, FileSystem
 from core.common.task import finish
 from core.files.file_names import TRANSACTION_INDEX_SUFFIX
-from core.log.lazy_index_check import LazyIndexCheck
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
+from core.log.segment_recovery import LazyIndexCheck
 from core.records.batches import iter_whole_batches
 from tests.support.logs import NOW, open_log, read_all
 from tests.unit.forensics.test_garbage_in_indexes import FORMS, GARBAGE, transactions
