@@ -23,7 +23,7 @@ from core.common.errors import CorruptRecordError
 from core.common.java_limits import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog

@@ -17,8 +17,7 @@ from core.common.errors import UnreadableFileError, UsageError
 from core.common.filesystem import FileSystem, scan_growing
 from core.common.salvaging_file import is_of_the_file, unreadable_error
 from core.common.topic_partition import TopicPartition, random_uuid
-from core.index.abstract_index import AbstractIndex
-from core.index.offset_index import OffsetIndex
+from core.index.offset_index import AbstractIndex, OffsetIndex
 from core.index.time_index import TimeIndex
 
 LOG_SUFFIX = ".log"

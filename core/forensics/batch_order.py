@@ -26,7 +26,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from core.forensics.bit_flip import is_odd_end, one_bit_apart
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.offset_index import MAX_RELATIVE_OFFSET
 
 _BASE_OFFSET = attrgetter("base_offset")
 

@@ -26,7 +26,7 @@ from core.common.java_limits import LONG_MAX
 from core.common.salvaging_file import SalvagingFile, open_salvaging
 from core.forensics.bit_flip import CRC32_POLYNOMIAL, CRC32C_POLYNOMIAL, ByteFix, find_flipped_bit, flipped_bit_of
 from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, find_legacy_batch
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
 from core.records.checksum import crc32c, crc32c_of_parts
 from core.records.control_record import LARGEST_MARKER

@@ -34,7 +34,7 @@ from core.forensics.missing_offsets import (
     offsets_text,
     tail_kind,
 )
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.records.batches import Batch, count_records, first_offset_of, inner_offsets, stated_offset
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import CODEC_MASK, HEADER, LOG_OVERHEAD, RecordBatch, is_thinned

@@ -18,8 +18,7 @@ from core.forensics.bit_flip import is_odd_end, one_bit_apart
 from core.forensics.damage import DamagedRange
 from core.forensics.missing_offsets import offsets_are
 from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
-from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
-from core.index.offset_index import OffsetIndex, OffsetPosition
+from core.index.offset_index import MAX_RELATIVE_OFFSET, AbstractIndex, OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch

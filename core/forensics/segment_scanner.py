@@ -25,8 +25,7 @@ from core.files.file_records import FileRecords, rising_headers
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamagedRange
 from core.forensics.known_offsets import KnownOffsets
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
-from core.index.offset_index import OffsetPosition
+from core.index.offset_index import MAX_RELATIVE_OFFSET, OffsetPosition
 from core.records.batches import Batch, contradicts, first_offset_of, inner_offsets, is_no_wrapper, stated_offset
 from core.records.record_batch import RecordBatch
 

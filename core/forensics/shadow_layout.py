@@ -39,7 +39,7 @@ from core.forensics.log_map import LogFile, LogMap
 from core.forensics.log_scanner import open_reading
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, find_lost_start
 from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.records.batches import Batch, contradicts, stated_offset
 from core.records.control_record import LARGEST_MARKER, read_marker

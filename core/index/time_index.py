@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
+from core.index.offset_index import MAX_RELATIVE_OFFSET, AbstractIndex
 
 NO_TIMESTAMP = -1
 

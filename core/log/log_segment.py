@@ -44,8 +44,7 @@ from core.files.log_config import LogConfig
 from core.forensics.damage import DamagedRange
 from core.forensics.segment_lookup import FoundBatch, FoundTimestamp, SegmentLookup, find_by_timestamp
 from core.forensics.segment_scanner import DamagedBytes
-from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
-from core.index.offset_index import OffsetIndex, OffsetPosition
+from core.index.offset_index import MAX_RELATIVE_OFFSET, AbstractIndex, OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
 from core.log.open_files import OpenFiles

@@ -17,7 +17,7 @@ from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.files import file_records
 from core.files.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
-from core.index import abstract_index
+from core.index import offset_index
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap
 from core.records.record_batch import RecordBatch
@@ -274,7 +274,7 @@ def test_a_fault_at_every_call(
 ) -> None:
     """Also where batches are written in pieces before they are appended, as large ones are."""
     disk = FaultyDisk(code, window, is_short=is_short)
-    monkeypatch.setattr(abstract_index, "FileSystem", lambda: disk)
+    monkeypatch.setattr(offset_index, "FileSystem", lambda: disk)
     monkeypatch.setattr(file_records, "PIECE_BYTES", 30)
     opening = count_calls(disk, scratch, lambda life: None, writes_ahead=writes_ahead)
     total = count_calls(disk, scratch, live, writes_ahead=writes_ahead)

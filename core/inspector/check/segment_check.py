@@ -24,8 +24,7 @@ from core.forensics.batch_scanner import BatchScanner, SoundRun
 from core.forensics.damage import Damage, DamageKind
 from core.forensics.missing_offsets import LOSSES
 from core.forensics.truncated_segments import find_truncated_segment
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
-from core.index.offset_index import OffsetIndex
+from core.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from core.index.time_index import TimeIndex
 from core.inspector.check.findings import Code, Finding, Severity, batch_finding, unreadable_finding
 from core.inspector.check.producer_check import ProducerCheck
