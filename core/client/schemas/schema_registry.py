@@ -374,13 +374,7 @@ class SchemaRegistry:
     def has_subject(self, subject: str) -> bool:
         name, other = self._qualified(subject), self._other
         if other is not None:
-            try:
-                self._ask(lambda: other.find(subject))
-            except SchemaError as error:
-                if not error.why:
-                    raise
-                return False
-            return True
+            return self._ask_if_there(lambda: other.find(subject)) is not None
         return self._ask(lambda: name in self._client.get_subjects())  # type: ignore[no-any-return]
 
     def named_codec(self, schema: str) -> tuple[Codec, str, str]:
@@ -411,14 +405,18 @@ class SchemaRegistry:
             if len(name) > _DIGITS or not 0 < int(name) <= _LARGEST_ID:
                 raise UsageError(f"schema {name:.{_DIGITS}}: ids are 1 to {_LARGEST_ID}")
             return SchemaId(int(name), context)
-        subject, _, version = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
-        if version:
-            return self._note_id(lambda: self._client.get_version(context + subject, int(version)), context)
-        return self._note_id(lambda: self._client.get_latest_version(context + subject), context)
+        return self._note_id(self._version(context, name)[1], context)
 
-    def _note_id(self, ask: Callable[[], Any], context: str) -> SchemaId:
+    def _version(self, context: str, name: str) -> tuple[str, Any]:
+        """Returns the subject of SUBJECT or SUBJECT:VERSION, and that version, or the newest, as registered."""
+        subject, _, version = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
+        subject = context + subject
+        if version:
+            return subject, self._ask(lambda: self._client.get_version(subject, int(version)))
+        return subject, self._ask(lambda: self._client.get_latest_version(subject))
+
+    def _note_id(self, found: Any, context: str) -> SchemaId:
         """Returns the id of a registered schema, and keeps its GUID, if the registry has GUIDs."""
-        found = self._ask(ask)
         schema_id = SchemaId(self._ask(lambda: _number_of(found.schema_id)), context)
         if found.guid is not None:
             self._guids[schema_id] = self._ask(lambda: uuid.UUID(found.guid).bytes)
@@ -454,7 +452,7 @@ class SchemaRegistry:
             return self._registered_with_glue(self._other, file, subject)
         schema = self._with_references(file)
         context = subject[: subject.index(":", 1) + 1] if subject.startswith(":.") else ""
-        return self._note_id(lambda: self._client.register_schema_full_response(subject, schema), context)
+        return self._note_id(self._ask(lambda: self._client.register_schema_full_response(subject, schema)), context)
 
     def _id_of_dry_run(self, file: SchemaFile, subject: str) -> SchemaId:
         """Returns an id that nothing is written with. Raises SchemaError for a schema that Confluent's registry would
@@ -463,13 +461,7 @@ class SchemaRegistry:
         if self._other is not None:
             return SchemaId(0, self._other.space)
         schema = self._with_references(file)
-        try:
-            is_compatible = schema is None or self._ask(lambda: self._client.test_compatibility(subject, schema))
-        except SchemaError as error:
-            if not error.why:
-                raise
-            is_compatible = True  # there is no such subject
-        if not is_compatible:
+        if schema is not None and self._ask_if_there(lambda: not self._client.test_compatibility(subject, schema)):
             raise SchemaError(f"{self._url} would refuse {file.path}: it is not compatible with the newest {subject}")
         return SchemaId(0)
 
@@ -487,11 +479,8 @@ class SchemaRegistry:
             schema, subject = self._with_references(reference.schema), self._qualified(reference.name)
             if schema is None:
                 return None
-            try:
-                version = self._ask_number(lambda: self._client.lookup_schema(subject, schema).version)  # noqa: B023
-            except SchemaError as error:
-                if not error.why:
-                    raise
+            version = self._ask_if_there(lambda: int(self._client.lookup_schema(subject, schema).version))  # noqa: B023
+            if version is None:
                 if self._is_dry_run:
                     return None
                 self._ask(lambda: self._client.register_schema_full_response(subject, schema))  # noqa: B023
@@ -504,12 +493,8 @@ class SchemaRegistry:
         from confluent_kafka.schema_registry import SchemaReference
 
         context, named = _IN_CONTEXT.fullmatch(self._elsewhere[name]).groups(self._context)  # type: ignore[union-attr]
-        subject, _, version = named.rpartition(":") if named.rpartition(":")[2].isdecimal() else (named, "", "")
-        if version:
-            found = self._ask(lambda: self._client.get_version(context + subject, int(version)))
-        else:
-            found = self._ask(lambda: self._client.get_latest_version(context + subject))
-        return SchemaReference(name, context + subject, self._ask_number(lambda: found.version))
+        subject, found = self._version(context, named)
+        return SchemaReference(name, subject, self._ask_number(lambda: found.version))
 
     def _registered_with_apicurio(self, apicurio: Apicurio, file: SchemaFile, artifact: str) -> Registered:
         references = []
@@ -583,6 +568,15 @@ class SchemaRegistry:
     def _ask_number(self, work: Callable[[], Any]) -> int:
         number: int = self._ask(lambda: int(work()))
         return number
+
+    def _ask_if_there(self, work: Callable[[], Any]) -> Any:
+        """Returns None if the registry does not know what is asked for."""
+        try:
+            return self._ask(work)
+        except SchemaError as error:
+            if error.why:
+                return None
+            raise
 
     def _ask(self, work: Callable[[], Any], schema_id: SchemaId | None = None) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryError
