@@ -57,8 +57,8 @@ class Verification(Checking):
 class RecoveryPlan(Checking):
     """The plan of `plog recover` for a folder or a data directory; locking as of `Checking`. Reads only."""
 
-    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
-        super().__init__(path, clock=clock)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.options = RecoveryOptions()
         """The allowed steps; used by the next start."""
         self.steps: list[Step] = []

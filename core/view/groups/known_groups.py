@@ -48,7 +48,7 @@ from core.forensics.partition_reader import PartitionReader
 from core.inspector.stats.trace import with_key
 from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
 from core.records.batches import Batch
-from core.view.groups.replayed_topic import GROUPS_TOPIC, ReplayedGroups, ReplayedTopic
+from core.view.groups.replayed_topic import GROUPS_TOPIC, ReplayedGroups, ReplayedTopic, counted, key_ending
 from core.view.target.inspect_target import InspectTarget
 from core.view.target.live_server import ServerOrFiles
 from core.view.target.log_figures import FolderMark, LogFigures, open_logs
@@ -105,15 +105,10 @@ class CommitHistory:
             self.problems.append(undecodable(stored, batch, error, find_file(log, batch)).message)
 
         batches = log.read(log.start_offset, log.end_offset, on_hole=note)
-        for columns in with_key(batches, self._ending_of_key(), note_undecodable, is_whole=False):
+        for columns in with_key(batches, key_ending(self._group_id, self._partition), note_undecodable, is_whole=False):
             for row, timestamp in enumerate(columns.timestamps.tolist()):
                 self._take_up(columns.key(row) or b"", columns.value(row), timestamp)
             yield
-
-    def _ending_of_key(self) -> bytes:
-        """Returns the bytes of an `OffsetCommitKey` after its type, which may be one of two."""
-        parts = [text.encode() for text in (self._group_id, self._partition.topic)]
-        return b"".join(len(part).to_bytes(2) + part for part in parts) + self._partition.partition.to_bytes(4)
 
     def _take_up(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         try:
@@ -506,10 +501,6 @@ def _add_lags(summaries: dict[str, GroupSummary], waiting: dict[str, Offsets], s
                 whys.append(why)
             else:
                 lags.append((partition, max(end - known.offset, 0)))
-        problem = f"the lag of {_count(len(whys))} is not known: {whys[0]}" if whys else ""
+        problem = f"the lag of {counted(len(whys))} is not known: {whys[0]}" if whys else ""
         total = sum(lag for _, lag in lags) if lags else None
         summaries[group_id] = summaries[group_id]._replace(lag=total, lags=tuple(lags), problem=problem)
-
-
-def _count(partitions: int) -> str:
-    return f"{partitions} partition{'s' * (partitions != 1)}"

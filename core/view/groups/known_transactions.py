@@ -202,8 +202,8 @@ class KnownTransactions(ServerOrFiles["ServerTransactions", "FileTransactions"])
     can't be reached, and AccessError if the directory is gone; called again, it tries again.
     """
 
-    def __init__(self, inspected: InspectTarget, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(self, inspected: InspectTarget) -> None:
+        self._clock = SystemClock()
         super().__init__(inspected, ServerTransactions, self._open_files)
         self._reader = inspected.reader
 

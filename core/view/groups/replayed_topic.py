@@ -40,13 +40,7 @@ class _NoTimer:
 class _StillWorld:
     def __init__(self, number: int, clock: Clock) -> None:
         self._number = number
-        self._clock = clock
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    def monotonic_ms(self) -> int:
-        return self._clock.monotonic_ms()
+        self.now_ms, self.monotonic_ms = clock.now_ms, clock.monotonic_ms
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:  # noqa: ARG002
         return _NoTimer()
@@ -201,3 +195,13 @@ class ReplayedTopic(Generic[R]):
             except CorruptRecordError as error:
                 part.note(f"offset {fields[-1]}: a record is passed over: {error}")
         part.next_offset = end_offset
+
+
+def key_ending(group_id: str, partition: TopicPartition) -> bytes:
+    """Writes an `OffsetCommitKey` without its type, which may be one of two."""
+    texts = [text.encode() for text in (group_id, partition.topic)]
+    return b"".join(len(text).to_bytes(2) + text for text in texts) + partition.partition.to_bytes(4)
+
+
+def counted(partitions: int) -> str:
+    return f"{partitions} partition{'s' * (partitions != 1)}"

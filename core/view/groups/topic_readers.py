@@ -23,7 +23,7 @@ from core.coordinator.group_record_values import read_record
 from core.protocol.schema.group_records import OffsetCommitValue
 from core.records.batches import Batch, group_batches
 from core.records.columns import decode_whole_batches
-from core.view.groups.replayed_topic import GROUPS_TOPIC
+from core.view.groups.replayed_topic import GROUPS_TOPIC, counted, key_ending
 
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 _TYPE_BYTES = 2  # in front of the key of a commit, which may be of two types
@@ -99,9 +99,9 @@ def _rows(
         ends = {partition: bounds[partition].end for partition in here if partition in committed}
         lags = [max(end - committed[p].offset, 0) for p, end in ends.items() if end is not None]
         whys = [bounds[partition].problem for partition, end in ends.items() if end is None]
-        problems = [f"the lag of {_count(len(whys))} is not known: {whys[0]}"] if whys else []
+        problems = [f"the lag of {counted(len(whys))} is not known: {whys[0]}"] if whys else []
         if len(ends) < len(here):
-            problems.append(f"no commit on {_count(len(here) - len(ends))}")
+            problems.append(f"no commit on {counted(len(here) - len(ends))}")
         commits = [times[group.group_id, partition] for partition in here if (group.group_id, partition) in times]
         yield TopicReader(
             group.group_id,
@@ -114,10 +114,6 @@ def _rows(
             last_commit_ms=max(commits, default=None),
             problem="; ".join(problems),
         )
-
-
-def _count(partitions: int) -> str:
-    return f"{partitions} partition{'s' * (partitions != 1)}"
 
 
 def _find_commit_times(
@@ -133,7 +129,7 @@ def _find_commit_times(
     found: dict[tuple[str, TopicPartition], int] = {}
     try:
         count = len(source.partitions(GROUPS_TOPIC))
-        by_key = {_key(group, p): (group, p) for group, partitions in committed.items() for p in partitions}
+        by_key = {key_ending(group, p): (group, p) for group, partitions in committed.items() for p in partitions}
         stored = sorted({TopicPartition(GROUPS_TOPIC, partition_of(group, count)) for group, _ in by_key.values()})
         ends = source.ends(stored)
         for partition, batches in Consumer(client, options).read(source.starts(stored), ends):
@@ -150,12 +146,6 @@ def _find_commit_times(
     except KafkaError as error:
         note(f"the last commits are not known: {error.message}")
     return found
-
-
-def _key(group_id: str, partition: TopicPartition) -> bytes:
-    """Writes the `OffsetCommitKey` without its type."""
-    texts = [text.encode() for text in (group_id, partition.topic)]
-    return b"".join(len(text).to_bytes(2) + text for text in texts) + partition.partition.to_bytes(4)
 
 
 def _commits(
