@@ -58,7 +58,12 @@ def find_decoder(topic: str) -> Decoder | None:
     return lambda record: _decode_coordinator(record, topic)
 
 
-def hidden_metadata(is_secret_config: IsSecretConfig) -> Decoder:
+def _any_config(_resource_type: int, _name: str) -> bool:
+    """Only a broker knows which settings are secrets: without one, all count as secrets."""
+    return True
+
+
+def hidden_metadata(is_secret_config: IsSecretConfig = _any_config) -> Decoder:
     """Makes the decoder of metadata that shows no secrets: `[hidden]` stands for the keys of SCRAM users, and for the
     values of settings that may be secrets.
     """
@@ -73,7 +78,7 @@ def hidden_metadata(is_secret_config: IsSecretConfig) -> Decoder:
     return decode
 
 
-def has_secrets(value: bytes | None, is_secret_config: IsSecretConfig) -> bool:
+def has_secrets(value: bytes | None, is_secret_config: IsSecretConfig = _any_config) -> bool:
     """Says whether the value of a metadata record holds a secret; one that does not decode may hold some."""
     if value is None:
         return False

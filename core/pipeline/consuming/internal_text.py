@@ -24,7 +24,7 @@ def decoding_internal(otherwise: Step | None, say: Callable[[str], None]) -> Ste
 
     def step(chunk: Chunk) -> Chunk:
         topic = chunk.partition.topic
-        decoder = hidden_metadata(_is_secret) if topic == CLUSTER_METADATA_TOPIC else find_decoder(topic)
+        decoder = hidden_metadata() if topic == CLUSTER_METADATA_TOPIC else find_decoder(topic)
         if decoder is not None:
             return texts.decoded(chunk, decoder)
         return chunk if otherwise is None else otherwise(chunk)
@@ -62,14 +62,9 @@ class _InternalTexts:
                 self._has_noted = True
                 where = f"{chunk.partition} offset {record.offset}"
                 self._say(f"note: {where} is shown as it is, as are others that plog does not know: {error.cause}")
-            is_hidden = chunk.partition.topic == CLUSTER_METADATA_TOPIC and has_secrets(record.value, _is_secret)
+            is_hidden = chunk.partition.topic == CLUSTER_METADATA_TOPIC and has_secrets(record.value)
             return record.key, HIDDEN.encode() if is_hidden else record.value
         return record.key if key is None else _json(key), None if value is DELETED else _json(value)
-
-
-def _is_secret(_resource_type: int, _name: str) -> bool:
-    """Only a broker knows which settings are secrets, so all count as secrets."""
-    return True
 
 
 def _json(fields: object) -> bytes:

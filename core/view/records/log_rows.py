@@ -221,7 +221,7 @@ class LogRows(ABC):
 
         by_batch: dict[int, tuple[RecordColumns, int, int]] = {}
         for columns in decode_whole_batches([one.batch for one in found], note):
-            bounds = _bounds(columns)
+            bounds = np.searchsorted(columns.batch_numbers, np.arange(len(columns.batches) + 1)).tolist()
             for batch, start, end in zip(columns.batches, bounds, bounds[1:], strict=False):
                 by_batch[id(batch)] = columns, start, end
         for one in found:
@@ -246,10 +246,6 @@ def _hits(
 
     mask = wanted(Rows(partition, columns.select(slice(start, end))))
     return (start + int(number) for number in mask.nonzero()[0])
-
-
-def _bounds(columns: RecordColumns) -> list[int]:
-    return [int(n) for n in np.searchsorted(columns.batch_numbers, np.arange(len(columns.batches) + 1))]
 
 
 def _rows_of(found: _Found, columns: RecordColumns, indexes: Iterable[int]) -> Iterator[LogRow]:
@@ -521,7 +517,7 @@ class RowWriter:
         self._is_metadata = topic == CLUSTER_METADATA_TOPIC
         self._decoder: Decoder | None = None
         if self._is_metadata:
-            self._decoder = hidden_metadata(_is_secret)
+            self._decoder = hidden_metadata()
         elif topic.startswith("__"):
             self._decoder = find_decoder(topic)
         is_plain = form is Form.JSON and self._decoder is None
@@ -548,14 +544,9 @@ class RowWriter:
             with suppress(CorruptRecordError):
                 key, value = self._decoder(record)
                 return (row.key if key is None else _json(key)), None if value is DELETED else _json(value)
-        if self._is_metadata and has_secrets(row.value, _is_secret):
+        if self._is_metadata and has_secrets(row.value):
             return row.key, HIDDEN.encode()
         return row.key, row.value
-
-
-def _is_secret(_resource_type: int, _name: str) -> bool:
-    """Only a broker knows which settings are secrets, so all count as secrets."""
-    return True
 
 
 def _json(fields: object) -> bytes:
