@@ -128,7 +128,7 @@ class _Log:
         import numpy as np
 
         from core.client.read.awaited_records import Record, encoded
-        from core.client.write.partitioner import make_partitioner
+        from core.client.write.partitioner import PARTITIONERS
         from core.client.write.producer import Producer, RecordsToSend
         from core.records.byte_strings import ByteStrings
         from core.records.record import encode_headers
@@ -140,7 +140,7 @@ class _Log:
         with self._client() as client:
             count = len(client.topic(topic, may_create=True).partitions)
             if partition is None:
-                partition = int(make_partitioner("murmur2", count, 1).assign(keys, values)[0])
+                partition = int(PARTITIONERS["murmur2"](count, 1)(keys, values)[0])
             elif not 0 <= partition < count:
                 raise UsageError(f"topic {topic} has {count} partitions, from 0 on, and not {partition}")
             producer = Producer(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import RETRIABLE, Retry
-from core.client.write.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
+from core.client.write.partitioner import PARTITIONERS, Partitioner, by_function
 from core.client.write.producer import OnAcknowledged, Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -267,7 +267,7 @@ class RowWriter:
         if options.partition is not None:
             assigned = np.full(len(rows), options.partition, np.int64)
         else:
-            assigned = topic.partitioner.assign(rows.keys, rows.values)
+            assigned = topic.partitioner(rows.keys, rows.values)
             if rows.partitions is not None and options.partitioner is None:
                 assigned = np.where(rows.partitions == OPEN, assigned, rows.partitions)
         is_own = options.partition is None and options.partitioner is None
@@ -534,9 +534,9 @@ def produce(
 def find_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
     """Returns the partitioner of that name, or `module:function`. Raises UsageError for an unknown name."""
     if ":" in name:
-        return FunctionPartitions(load_function(name, "--partitioner"), partitions)
+        return by_function(load_function(name, "--partitioner"), partitions)
     if name not in PARTITIONERS:
         raise UsageError(
             f"--partitioner {name}: there is none", hint=f"{', '.join(PARTITIONERS)}, or module:function of your own"
         )
-    return make_partitioner(name, partitions, batch_bytes)
+    return PARTITIONERS[name](partitions, batch_bytes)

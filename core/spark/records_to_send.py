@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.client.write.partitioner import Partitioner, make_partitioner
+from core.client.write.partitioner import PARTITIONERS, Partitioner
 from core.client.write.producer import RecordsToSend
 from core.common.errors import PlogError, UsageError
 from core.records.arrow_strings import strings_from_arrow
@@ -45,7 +45,7 @@ class RecordCutter:
     def _of_topic(self, topic: str, batch: Any) -> Iterator[tuple[str, RecordsToSend]]:
         if topic not in self._counts:
             self._counts[topic] = self._count_partitions(topic)
-            self._partitioners[topic] = make_partitioner("murmur2", self._counts[topic], _STICKY_BYTES)
+            self._partitioners[topic] = PARTITIONERS["murmur2"](self._counts[topic], _STICKY_BYTES)
         names = batch.schema.names
         keys = _byte_strings(batch.column("key")) if "key" in names else None
         values = _byte_strings(batch.column("value"))
@@ -70,7 +70,7 @@ class RecordCutter:
 
     def _partitions(self, topic: str, batch: Any, keys: Any, values: Any) -> Any:  # npt.NDArray[np.int64]
         count = self._counts[topic]
-        by_key = self._partitioners[topic].assign(keys, values)
+        by_key = self._partitioners[topic](keys, values)
         if "partition" not in batch.schema.names:
             return by_key
         given = batch.column("partition")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,16 +34,13 @@ _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
-class Partitioner(Protocol):
-    """Owned by one task."""
+Partitioner = Callable[[ByteStrings | None, ByteStrings], Int64s]
+"""Returns the partitions of the next records, of their keys and values; without keys, each key is null. Owned by one
+task.
+"""
 
-    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        """Returns the partitions of the next records; without `keys`, each key is null."""
-
-
-def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
-    """Returns a partitioner. Raises KeyError for an unknown name."""
-    return PARTITIONERS[name](partitions, batch_bytes)
+_MakePartitioner = Callable[[int, int], Partitioner]
+"""Makes one for so many partitions, and batches of so many bytes."""
 
 
 # --- hashes
@@ -107,78 +103,65 @@ _Hash = Callable[[ByteStrings], npt.NDArray[np.uint32]]
 # --- without keys
 
 
-class StickyPartitions:
-    """Fills one for about `batch_bytes`, then the next; owned by one task."""
+def _sticky(partitions: int, batch_bytes: int) -> Partitioner:
+    """Fills one for about `batch_bytes`, then the next."""
+    sent_bytes = 0
 
-    def __init__(self, partitions: int, batch_bytes: int) -> None:
-        self._partitions = partitions
-        self._batch_bytes = batch_bytes
-        self._sent_bytes = 0
-
-    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:  # noqa: ARG002 - keys do not count
+    def assign(_keys: ByteStrings | None, values: ByteStrings) -> Int64s:
+        nonlocal sent_bytes
         sizes = values.sizes
-        ends = np.cumsum(sizes) + self._sent_bytes
+        ends = np.cumsum(sizes) + sent_bytes
         if len(ends):
-            self._sent_bytes = int(ends[-1])
-        return (ends - sizes) // self._batch_bytes % self._partitions
+            sent_bytes = int(ends[-1])
+        return (ends - sizes) // batch_bytes % partitions
+
+    return assign
 
 
-class RoundRobinPartitions:
-    """Assigns one record to each in turn; owned by one task."""
+def _round_robin(partitions: int, _batch_bytes: int) -> Partitioner:
+    """Assigns one record to each in turn."""
+    first = 0
 
-    def __init__(self, partitions: int, batch_bytes: int) -> None:  # noqa: ARG002
-        self._partitions = partitions
-        self._next = 0
-
-    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:  # noqa: ARG002
-        assigned = (self._next + np.arange(len(values), dtype=np.int64)) % self._partitions
-        self._next = (self._next + len(values)) % self._partitions
+    def assign(_keys: ByteStrings | None, values: ByteStrings) -> Int64s:
+        nonlocal first
+        assigned = (first + np.arange(len(values), dtype=np.int64)) % partitions
+        first = (first + len(values)) % partitions
         return assigned
 
+    return assign
 
-class RandomPartitions:
-    def __init__(self, partitions: int, batch_bytes: int) -> None:  # noqa: ARG002
-        self._partitions = partitions
-        self._random = np.random.default_rng()
 
-    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:  # noqa: ARG002
-        return self._random.integers(self._partitions, size=len(values))
+def _random(partitions: int, _batch_bytes: int) -> Partitioner:
+    numbers = np.random.default_rng()
+    return lambda _keys, values: numbers.integers(partitions, size=len(values))
 
 
 # --- with keys
 
 
-class KeyPartitions:
-    """Hashes the key, and uses `keyless` for records without one; owned by one task."""
+def _by_key(hash_: _Hash, keyless: _MakePartitioner | None, *, empty_is_none: bool = False) -> _MakePartitioner:
+    """Hashes the key, and uses `keyless` for records without one; without it, a null key is hashed as an empty one."""
 
-    def __init__(self, partitions: int, hash_: _Hash, keyless: Partitioner | None, *, empty_is_none: bool) -> None:
-        """Without `keyless`, a null key is hashed as an empty one."""
-        self._partitions = partitions
-        self._hash = hash_
-        self._keyless = keyless
-        self._empty_is_none = empty_is_none
-
-    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        if self._keyless is None:
-            keys = ByteStrings.repeat(None, len(values)) if keys is None else keys
-            return self._of(ByteStrings(keys.buffer, keys.positions, keys.sizes))
-        if keys is None:
-            return self._keyless.assign(None, values)
-        has_key = keys.lengths > (0 if self._empty_is_none else -1)
-        if has_key.all():
-            return self._of(keys)
-        assigned = self._keyless.assign(None, values)
-        assigned[has_key] = self._of(keys.take(has_key))
-        return assigned
-
-    def _of(self, keys: ByteStrings) -> Int64s:
-        return self._hash(keys).astype(np.int64) % self._partitions
-
-
-def _by_key(hash_: _Hash, keyless: type | None, *, empty_is_none: bool = False) -> Callable[[int, int], Partitioner]:
     def make(partitions: int, batch_bytes: int) -> Partitioner:
-        other = None if keyless is None else keyless(partitions, batch_bytes)
-        return KeyPartitions(partitions, hash_, other, empty_is_none=empty_is_none)
+        assign_keyless = None if keyless is None else keyless(partitions, batch_bytes)
+
+        def of(keys: ByteStrings) -> Int64s:
+            return hash_(keys).astype(np.int64) % partitions
+
+        def assign(keys: ByteStrings | None, values: ByteStrings) -> Int64s:
+            if assign_keyless is None:
+                keys = ByteStrings.repeat(None, len(values)) if keys is None else keys
+                return of(ByteStrings(keys.buffer, keys.positions, keys.sizes))
+            if keys is None:
+                return assign_keyless(None, values)
+            has_key = keys.lengths > (0 if empty_is_none else -1)
+            if has_key.all():
+                return of(keys)
+            assigned = assign_keyless(None, values)
+            assigned[has_key] = of(keys.take(has_key))
+            return assigned
+
+        return assign
 
     return make
 
@@ -191,38 +174,36 @@ def _positive_fnv1a(keys: ByteStrings) -> npt.NDArray[np.uint32]:
     return np.abs(fnv1a_columns(keys).astype(np.int32).astype(np.int64)).astype(np.uint32)  # of the signed numbers
 
 
-PARTITIONERS: dict[str, Callable[[int, int], Partitioner]] = {
-    "murmur2": _by_key(_positive_murmur2, StickyPartitions),
-    "murmur2_random": _by_key(_positive_murmur2, RandomPartitions),
-    "consistent_random": _by_key(crc32_columns, RandomPartitions, empty_is_none=True),
+PARTITIONERS: dict[str, _MakePartitioner] = {
+    "murmur2": _by_key(_positive_murmur2, _sticky),
+    "murmur2_random": _by_key(_positive_murmur2, _random),
+    "consistent_random": _by_key(crc32_columns, _random, empty_is_none=True),
     "crc32": _by_key(crc32_columns, None),
     "consistent": _by_key(crc32_columns, None),
-    "fnv1a_random": _by_key(_positive_fnv1a, RandomPartitions),
+    "fnv1a_random": _by_key(_positive_fnv1a, _random),
     "fnv1a": _by_key(_positive_fnv1a, None),
-    "hash-ref": _by_key(lambda keys: fnv1a_columns(keys) & _POSITIVE, RandomPartitions),
-    "random": RandomPartitions,
-    "round_robin": RoundRobinPartitions,
-    "sticky": StickyPartitions,
+    "hash-ref": _by_key(lambda keys: fnv1a_columns(keys) & _POSITIVE, _random),
+    "random": _random,
+    "round_robin": _round_robin,
+    "sticky": _sticky,
 }
 
 
-class FunctionPartitions:
-    """Calls the user's function, (key, value, partition count) -> partition, per record; owned by one task."""
+def by_function(function: Callable[[bytes | None, bytes | None, int], int], partitions: int) -> Partitioner:
+    """Calls the user's function, (key, value, partition count) -> partition, per record; its numbers are not checked.
+    The partitioner raises UsageError if the function returns something else, or raises.
+    """
 
-    def __init__(self, function: Callable[[bytes | None, bytes | None, int], int], partitions: int) -> None:
-        self._function = function
-        self._partitions = partitions
+    def ask(key: bytes | None, value: bytes | None) -> int:
+        try:
+            return int(function(key, value, partitions))
+        except Exception as error:
+            name = getattr(function, "__name__", "the partitioner")
+            raise UsageError(f"{name} of key {key!r:.80}: {type(error).__name__}: {error}") from error
 
-    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        """Returns the function's numbers, unchecked. Raises UsageError if it returns something else, or raises."""
+    def assign(keys: ByteStrings | None, values: ByteStrings) -> Int64s:
         texts = values.to_pylist()
         of_keys = [None] * len(texts) if keys is None else keys.to_pylist()
-        found = [self._ask(key, value) for key, value in zip(of_keys, texts, strict=True)]
-        return np.array(found, np.int64)
+        return np.array([ask(key, value) for key, value in zip(of_keys, texts, strict=True)], np.int64)
 
-    def _ask(self, key: bytes | None, value: bytes | None) -> int:
-        try:
-            return int(self._function(key, value, self._partitions))
-        except Exception as error:
-            name = getattr(self._function, "__name__", "the partitioner")
-            raise UsageError(f"{name} of key {key!r:.80}: {type(error).__name__}: {error}") from error
+    return assign

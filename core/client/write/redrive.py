@@ -32,7 +32,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import FAILOVER_SECONDS
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.record_source import ReadOptions
-from core.client.write.partitioner import Partitioner, make_partitioner
+from core.client.write.partitioner import PARTITIONERS, Partitioner
 from core.client.write.producer import RecordRefusedError, RecordsToSend
 from core.client.write.transactional_producer import TransactionalProducer
 from core.common.error_code import ErrorCode
@@ -448,9 +448,9 @@ class _Redrive:
             return origin.partition
         if topic not in self._partitioners:
             count = len(self._client.topic(topic).partitions)
-            self._partitioners[topic] = make_partitioner("murmur2", count, _BATCH_BYTES)
+            self._partitioners[topic] = PARTITIONERS["murmur2"](count, _BATCH_BYTES)
         keys, values = ByteStrings.of_list([letter.key]), ByteStrings.of_list([letter.value])
-        return int(self._partitioners[topic].assign(keys, values)[0])
+        return int(self._partitioners[topic](keys, values)[0])
 
 
 def _with_name(client: KafkaClient, origin: Origin) -> Origin:

@@ -7,14 +7,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from core.client.read.record_source import Offsets, RecordSource
 from core.client.schemas.key_value_decoder import open_registry, side_encoder
 from core.client.schemas.undecoded import SchemaError
-from core.client.write.partitioner import PARTITIONERS, Partitioner, make_partitioner
+from core.client.write.partitioner import PARTITIONERS
 from core.common.errors import CorruptRecordError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.inspector.stats.trace import rows_ending_with
@@ -101,7 +101,8 @@ class OneKey:
         numbers = {find_partition(key, count, name) or 0 for name in names}
         of_keys = f"{_explained(newest, names[0], count):,} of the {len(newest):,} newest keys"
         why = f" by {' or '.join(names)}, as {of_keys}; --all-partitions reads all"
-        oldest = _sample(source, {tp: starts[tp] for tp in sampled}, _until(starts, froms))
+        until = {tp: min(end, starts[tp] + _SAMPLED_OFFSETS) for tp, end in froms.items()}
+        oldest = _sample(source, {tp: starts[tp] for tp in sampled}, until)
         others = {pair for pair in oldest if not _explained({pair}, names[0], count)}
         if len(others) <= (1 - _ENOUGH) * len(oldest):
             return numbers, why
@@ -157,14 +158,13 @@ def find_partition(key: bytes, partitions: int, name: str) -> int | None:
         return None
     if name in ("random", "round_robin", "sticky"):
         raise UsageError(f"--partitioner {name} does not look at keys", hint="--all-partitions")
-    partitioner: Partitioner
     if name in PARTITIONERS:
-        partitioner = make_partitioner(name, partitions, 1)
+        assign = PARTITIONERS[name](partitions, 1)
     else:
         from core.pipeline.produce import find_partitioner  # with all that makes records
 
-        partitioner = find_partitioner(name, partitions, 1)
-    return int(partitioner.assign(ByteStrings.of_list([key]), ByteStrings.of_list([b""]))[0])
+        assign = find_partitioner(name, partitions, 1)
+    return int(assign(ByteStrings.of_list([key]), ByteStrings.of_list([b""]))[0])
 
 
 def recognize(placed: Placed, partitions: int) -> list[str]:
@@ -180,11 +180,7 @@ def _explained(placed: Placed, name: str, partitions: int) -> int:
     """Returns how many of the keys lie where the partitioner puts them."""
     keys = ByteStrings.of_list([key for _, key in placed])
     numbers = np.fromiter((number for number, _ in placed), np.int64, len(placed))
-    return int((make_partitioner(name, partitions, 1).assign(keys, keys) == numbers).sum()) if placed else 0
-
-
-def _until(starts: Mapping[TopicPartition, int], froms: Offsets) -> Offsets:
-    return {tp: min(end, starts[tp] + _SAMPLED_OFFSETS) for tp, end in froms.items()}
+    return int((PARTITIONERS[name](partitions, 1)(keys, keys) == numbers).sum()) if placed else 0
 
 
 def _sample(source: RecordSource, starts: Offsets, ends: Offsets) -> Placed:

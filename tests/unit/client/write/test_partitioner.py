@@ -24,14 +24,14 @@ def test_murmur2_is_kafkas(key: bytes, hash_: int) -> None:
     """Values of Kafka's own test (org.apache.kafka.common.utils.UtilsTest)."""
     assert murmur2(key) == hash_ & 0xFFFFFFFF
     keys, values = ByteStrings.of_list([key]), ByteStrings.of_list([b"v"])
-    assert PARTITIONERS["murmur2"](7, 1000).assign(keys, values).tolist() == [(hash_ & 0x7FFFFFFF) % 7]
+    assert PARTITIONERS["murmur2"](7, 1000)(keys, values).tolist() == [(hash_ & 0x7FFFFFFF) % 7]
 
 
 @for_each("name, is_hashed", [("murmur2", True), ("fnv1a_random", True), ("crc32", True), ("consistent_random", False)])
 def test_an_empty_key_is_a_key_but_for_librdkafkas_default(name: str, is_hashed: bool) -> None:
     """All records of a key are in one partition; without one they spread."""
     keys, values = ByteStrings.of_list([b""] * 200), ByteStrings.of_list([b"v" * 100] * 200)
-    partitions = set(PARTITIONERS[name](5, 1000).assign(keys, values).tolist())
+    partitions = set(PARTITIONERS[name](5, 1000)(keys, values).tolist())
     assert (len(partitions) == 1) == is_hashed
 
 
@@ -48,7 +48,7 @@ def test_an_empty_key_is_a_key_but_for_librdkafkas_default(name: str, is_hashed:
 )
 def test_a_key_goes_where_other_clients_put_it(key: bytes, partitions: int, numbers: dict[str, int]) -> None:
     keys = ByteStrings.of_list([key])
-    found = {name: PARTITIONERS[name](partitions, 1000).assign(keys, keys).tolist() for name in numbers}
+    found = {name: PARTITIONERS[name](partitions, 1000)(keys, keys).tolist() for name in numbers}
     assert found == {name: [number] for name, number in numbers.items()}
 
 
