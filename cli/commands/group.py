@@ -427,7 +427,6 @@ def remove_members(
       plog group remove-members etl --instance worker-3
     """
     from core.client.admin.group_admin import GroupAdmin
-    from core.client.admin.member_removal import remove_members
     from core.files.file_names import ensure_no_cluster
     from core.protocol.schema.groups import MemberIdentity
 
@@ -452,8 +451,9 @@ def remove_members(
             ensure_meant(f"all members of group {group} would lose their partitions, {counts}", f"remove {counts}")
         codes = [ErrorCode.NONE] * len(members)
         if members and not dry_run:
-            ids = [MemberIdentity("" if m.group_instance_id else m.member_id, m.group_instance_id) for m in members]
-            codes = remove_members(admin, group, ids)
+            reason = "removed by plog group remove-members"
+            names = [("" if one.group_instance_id else one.member_id, one.group_instance_id) for one in members]
+            codes = admin.remove_members(group, [MemberIdentity(*name, reason) for name in names])
     done = "would be removed" if dry_run else "removed"
     rows = [_removed_row(group, one, code.name if code else done) for one, code in zip(members, codes, strict=True)]
     write_rows(rows, _REMOVED_COLUMNS, output, drops=["group", "host", "client_id", "member_id", "note"])

@@ -39,17 +39,22 @@ from core.protocol.schema.group_offsets import (
 from core.protocol.schema.groups import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
+    LEAVE_GROUP,
     LIST_GROUPS,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
     ListGroupsRequest,
     ListGroupsResponse,
+    MemberIdentity,
 )
 from core.protocol.schema.groups import DescribedGroup as DescribedClassicGroup
 
 STABLE_SECONDS = 10.0
 """How long to wait for the end of a transaction, which its coordinator is writing."""
 
+_FIRST_LEAVE_VERSION_OF_SEVERAL = 3  # KIP-345
 _FIRST_FETCH_VERSION_OF_STABLE = 7  # KIP-447
 FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
 LAST_VERSION_BY_NAME = 9  # KIP-848
@@ -237,6 +242,23 @@ class GroupAdmin:
                     ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
 
         self.at_coordinator(group_id, delete)
+
+    def remove_members(self, group_id: str, members: Sequence[MemberIdentity]) -> list[ErrorCode]:
+        """Removes the members by their instance ids, or their member ids if those are None (KIP-345); returns an error
+        code for each. Raises KafkaError if the group as a whole refuses, or its coordinator is older than Kafka 2.4.
+        """
+
+        def leave(connection: ClientConnection) -> LeaveGroupResponse:
+            if connection.version_of(LEAVE_GROUP) < _FIRST_LEAVE_VERSION_OF_SEVERAL:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"the coordinator of group {group_id} removes no others: it needs Kafka 2.4",
+                )
+            return connection.call(LEAVE_GROUP, LeaveGroupRequest(group_id, members=list(members)))
+
+        answer = self.at_coordinator(group_id, leave)
+        ensure_success(answer.error_code, f"group {group_id}")
+        return [ErrorCode.of(one.error_code) for one in answer.members]
 
     # --- where groups are kept
 
