@@ -7,6 +7,7 @@ tool as well. Only the throttle does not go away by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 from core.client.cluster_admin.cluster_admin import ClusterAdmin, OngoingReassignment, Refusals
 from core.client.cluster_admin.reassignment_watch import MovedSoFar, ReassignmentWatch
@@ -89,7 +90,7 @@ class Reassigner:
         """
         names = None if topics is None else set(topics)
         found = {p: one for p, one in self._admin.list_reassignments().items() if names is None or p.topic in names}
-        with ReplicaSizes(self._client) as asked:
+        with closing(ReplicaSizes(self._client)) as asked:
             sizes = asked.find(found)
         return [_as_move(partition, one, sizes[partition]) for partition, one in sorted(found.items())]
 

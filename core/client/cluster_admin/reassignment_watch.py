@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,12 +77,12 @@ class ReassignmentWatch:
         self._sent = dict[TopicPartition, int]()
 
     def look(self) -> MovedSoFar:
-        with ReplicaSizes(self._client) as sizes:
+        with closing(ReplicaSizes(self._client)) as sizes:
             return self._client.retry_while_leader_moves(lambda: self._look(sizes))
 
     def watch(self) -> Iterator[MovedSoFar]:
         """Yields the progress every `LOOK_SECONDS`; ends after a state in which no move is left."""
-        with ReplicaSizes(self._client) as sizes:
+        with closing(ReplicaSizes(self._client)) as sizes:
             while True:
                 state = self._client.retry_while_leader_moves(lambda: self._look(sizes))
                 yield state

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing
-from types import TracebackType
-from typing import Self
 
 from core.client.net.kafka_client import KafkaClient
 from core.common.errors import ConnectionFailedError, KafkaError
@@ -63,14 +61,6 @@ class ReplicaSizes:
 
     def close(self) -> None:
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def largest_sizes(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -62,10 +62,7 @@ class Sizes:
     def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, int]]:
         return {partition: {1: 1000, 3: 10} if partition.partition == 0 else {3: 10} for partition in partitions}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None: ...
+    def close(self) -> None: ...
 
 
 def test_a_new_replica_does_not_say_how_large_what_is_moved_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,10 +46,7 @@ class Cluster:
     def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, int]]:
         return {partition: self.sizes[partition] for partition in partitions}
 
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(self, *exception: object) -> None: ...
+    def close(self) -> None: ...
 
 
 def watch(cluster: Cluster, said: list[str], *, is_throttled: bool = False) -> ReassignmentWatch:
