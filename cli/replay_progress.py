@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cli.output import OutputFormat, write_rows
@@ -97,9 +96,7 @@ class ReplayProgress:
         )
         self._progress.update(self._bars[bar], advance=range_.size_bytes, records=self._records[bar], left=left)  # type: ignore[arg-type]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
 
@@ -160,9 +157,7 @@ class ReplayReport:
     def __enter__(self) -> ReplayReport:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         fields = self._fields
         if error is None:
             fields["exit_reason"] = "left_out" if fields["left_out"] else "done"

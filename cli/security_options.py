@@ -54,13 +54,9 @@ _given: ContextVar[_Given] = ContextVar("plog_security")
 
 def add_security_options(command: Any) -> None:
     """Adds them to a command, after its option for the server, if it has one."""
-    places = [n for n, parameter in enumerate(command.params) if _names_server(parameter)]
+    places = [n for n, p in enumerate(command.params) if "--bootstrap-server" in p.opts or p.metavar == PLACE_METAVAR]
     if places:
         command.params[places[0] + 1 : places[0] + 1] = _make_options()
-
-
-def _names_server(parameter: Any) -> bool:
-    return "--bootstrap-server" in parameter.opts or parameter.metavar == PLACE_METAVAR
 
 
 def _make_options() -> list[TyperOption]:

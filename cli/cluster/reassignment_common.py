@@ -38,18 +38,7 @@ ToOption = Annotated[
     str | None, Option("The ids of the brokers to move to. Default: all live brokers.", "--to", metavar="BROKER[,..]")
 ]
 
-_UNITS = {
-    "TB": 1 << 40,
-    "GB": 1 << 30,
-    "MB": 1 << 20,
-    "KB": 1 << 10,
-    "T": 1 << 40,
-    "G": 1 << 30,
-    "M": 1 << 20,
-    "K": 1 << 10,
-    "B": 1,
-    "": 1,
-}
+_UNITS = {"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "": 1}
 _RATE_LIMIT = 1 << 62
 _EVERY_SECONDS_IN_A_PIPE = 10.0
 _COLUMNS = ["partition", "from", "to", "copies_to", "moved_bytes"]
@@ -60,7 +49,7 @@ def parse_rate(text: str | None) -> int | None:
     """Reads the bytes per second of `50MB/s`, `50M` or `52428800`; raises UsageError for anything else."""
     if text is None:
         return None
-    number = text.strip().upper().removesuffix("/S").strip()
+    number = text.strip().upper().removesuffix("/S").strip().removesuffix("B")
     unit = next(unit for unit in _UNITS if number.endswith(unit))
     number = number.removesuffix(unit).strip()
     try:

@@ -53,7 +53,7 @@ def redrive(request: RedriveRequest, output: OutputOption = OutputFormat.table, 
 def _show(request: RedriveRequest, redriven: Redriven, output: OutputFormat) -> None:
     write_rows(list(redriven.rows.values()), _EACH if request.each else _SUMS, output, drops=["problem", "tries"])
     would = "would be " * request.dry_run
-    parts = [f"{_records(redriven.sent)} {would}sent back"]
+    parts = [f"{redriven.sent:,} record{'s' * (redriven.sent != 1)} {would}sent back"]
     if redriven.parked:
         parts.append(f"{redriven.parked:,} {would}parked in {request.park}")
     if redriven.stays:
@@ -61,7 +61,3 @@ def _show(request: RedriveRequest, redriven: Redriven, output: OutputFormat) -> 
     if redriven.filtered:
         parts.append(f"{redriven.filtered:,} left out by --filter")
     say("; ".join(parts))
-
-
-def _records(count: int) -> str:
-    return f"{count:,} record{'s' * (count != 1)}"

@@ -30,25 +30,20 @@ if TYPE_CHECKING:
     from core.broker.broker_server import BrokerServer
 
 
-class _Once(logging.Filter):
-    """Passes each line once: a request that is repeated for a minute fails in the same way each time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        is_new = message not in self._seen
-        self._seen.add(message)
-        return is_new
-
-
 @contextmanager
 def each_line_once() -> Iterator[None]:
-    """Filters the engine's log, unless logging was configured."""
-    handler, once = logging.lastResort, _Once()
+    """Passes each line of the engine's log once, unless logging was configured: a request that is repeated for a minute
+    fails in the same way each time.
+    """
+    handler, seen = logging.lastResort, set[str]()
     assert handler is not None
+
+    def once(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = message not in seen
+        seen.add(message)
+        return is_new
+
     handler.addFilter(once)
     try:
         yield

@@ -6,7 +6,6 @@ may not be asked, or is not known, the broker's answer counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
-from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponseBroker
+from core.protocol.schema.metadata import METADATA, MetadataRequest
 
 _AT_ONCE = 16
 _TIMEOUT_SECONDS = 10.0
@@ -76,7 +75,8 @@ def _cluster(client: KafkaClient) -> tuple[str | None, int, list[BrokerDescripti
         ]
         return response.cluster_id, response.controller_id, brokers
     metadata = connection.call(METADATA, MetadataRequest([]))  # before Kafka 2.8
-    return metadata.cluster_id, metadata.controller_id, list(_brokers(metadata.brokers))
+    brokers = [BrokerDescription(b.node_id, _address(b.host, b.port), b.rack) for b in metadata.brokers]
+    return metadata.cluster_id, metadata.controller_id, brokers
 
 
 def _named_wrongly(client: KafkaClient, broker: BrokerDescription) -> BrokerDescription:
@@ -85,10 +85,6 @@ def _named_wrongly(client: KafkaClient, broker: BrokerDescription) -> BrokerDesc
     return (
         replace(broker, failure=client.unreachable(failure)) if isinstance(failure, ConnectionFailedError) else broker
     )
-
-
-def _brokers(brokers: Iterable[MetadataResponseBroker]) -> Iterable[BrokerDescription]:
-    return (BrokerDescription(b.node_id, _address(b.host, b.port), b.rack) for b in brokers)
 
 
 def _address(host: str, port: int) -> dict[str, str]:

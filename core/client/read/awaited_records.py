@@ -65,9 +65,8 @@ def read_records(client: KafkaClient, topic: str, count: int, timeout_s: float) 
     is_there = Retry(timeout_s, first_s=_POLL_SECONDS, most_s=_POLL_SECONDS).until(look)
     found.sort(key=lambda record: record[:3])
     if not is_there:
-        raise TimeoutError(
-            f"topic {topic} has {len(found)} records after {timeout_s:g} s, expected {count}{_listed(found)}"
-        )
+        listed = "".join(f"\n  {record}" for record in found[:_MOST_NAMED])
+        raise TimeoutError(f"topic {topic} has {len(found)} records after {timeout_s:g} s, expected {count}{listed}")
     return found
 
 
@@ -112,10 +111,6 @@ def _is_value(found: bytes | None, expected: Any) -> bool:
         return bool(json.loads(found) == expected)
     except ValueError:
         return False
-
-
-def _listed(records: Sequence[Record]) -> str:
-    return "".join(f"\n  {record}" for record in records[:_MOST_NAMED])
 
 
 def await_group(client: KafkaClient, group: str, topics: Iterable[str] | None, timeout_s: float) -> None:
