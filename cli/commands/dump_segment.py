@@ -194,9 +194,8 @@ def dump_segment(
     dumps = skip_unreadable(paths, lambda path: find_dumps(path, options), failures)
     if hex_:
         _ensure_whole(options)
-        code = _print_hex(dumps)
-    else:
-        code = _print(dumps, format_ or (DumpFormat.table if is_terminal() else DumpFormat.kafka))
+    plain = DumpFormat.table if is_terminal() else DumpFormat.kafka
+    code = _print(dumps, None if hex_ else format_ or plain)
     if account is not None and account.report():
         code = code or 1
     for note in registry.notes if registry is not None else ():
@@ -223,8 +222,8 @@ def _is_secret_config(resource_type: int, name: str) -> bool:
     return is_secret_config(resource_type, name)
 
 
-def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
-    """Prints everything, and then the findings; returns the exit code."""
+def _print(dumps: Iterator[FileDump], format_: DumpFormat | None) -> int:
+    """Prints everything, without a format as --hex does, and then the findings; returns the exit code."""
     findings = []
     if format_ is DumpFormat.arrow:
         from core.records.arrow_strings import ensure_arrow
@@ -246,7 +245,7 @@ def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
     return print_findings(findings)
 
 
-def _print_one(dump: FileDump, format_: DumpFormat) -> None:
+def _print_one(dump: FileDump, format_: DumpFormat | None) -> None:
     match format_:
         case DumpFormat.kafka:
             out = open_stdout()
@@ -266,6 +265,8 @@ def _print_one(dump: FileDump, format_: DumpFormat) -> None:
                 sys.stdout.write(text + "\n")
         case DumpFormat.csv:
             _print_csv(dump)
+        case None:
+            _print_hex(dump)
 
 
 def _json_rows(dump: FileDump) -> Iterator[str]:
@@ -295,21 +296,13 @@ def _print_json(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
         sys.stdout.write("\n]\n" if separator != "[\n" else "[]\n")
 
 
-def _print_hex(dumps: Iterator[FileDump]) -> int:
+def _print_hex(dump: FileDump) -> None:
     """Prints position, bytes, field and value; sixteen bytes a line, or fewer on a narrow terminal."""
-    findings = []
     width = find_width(sys.stdout)
-    for dump in dumps:
-        if not dump.is_readable:
-            findings += dump.findings
-            continue
-        show(f"{dump.path}: {dump.kind.value}")
-        for field in dump.hex_fields():
-            for line in _hex_lines(field, width):
-                print(line)
-        findings += dump.findings
-    sys.stdout.flush()
-    return print_findings(findings)
+    show(f"{dump.path}: {dump.kind.value}")
+    for field in dump.hex_fields():
+        for line in _hex_lines(field, width):
+            print(line)
 
 
 def _hex_lines(field: HexField, width: int | None) -> Iterator[str]:
