@@ -155,27 +155,18 @@ class ServerGroups:
     problems: list[str] = []  # noqa: RUF012 - never changed: a server answers as a whole, or not
 
     def __init__(self, client: KafkaClient) -> None:
-        self.client = client
-        self._admin = GroupAdmin(client)
+        self._client = client
+        admin = GroupAdmin(client)
+        self.list_groups, self.describe, self.offsets = admin.list_groups, admin.describe, admin.offsets
 
     def refresh(self) -> Iterator[tuple[int, int]]:
         """Looks again; yields the steps done, and their total."""
         yield 1, 1  # each answer is the present one
 
-    def list_groups(self) -> list[ListedGroup]:
-        return self._admin.list_groups()
-
-    def describe(self, group_id: str) -> GroupDescription:
-        """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
-        return self._admin.describe(group_id)
-
-    def offsets(self, group_id: str) -> Offsets:
-        return self._admin.offsets(group_id)
-
     def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
         wanted = sorted(partitions)
         try:
-            return find_log_bounds(self.client, wanted)
+            return find_log_bounds(self._client, wanted)
         except KafkaError as error:
             if len(wanted) == 1:
                 return {wanted[0]: LogBounds(None, None, error.message)}
@@ -184,7 +175,7 @@ class ServerGroups:
 
     def timestamps_at(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Returns the timestamp of the first record from each offset on, if there is one."""
-        return find_timestamps(self.client, offsets)
+        return find_timestamps(self._client, offsets)
 
 
 _BATCHES_LOOKED_AT = 3
@@ -411,17 +402,8 @@ class KnownGroups(ServerOrFiles[ServerGroups, FileGroups]):
         self._summaries = summaries
 
     def _known(self, group: ListedGroup) -> GroupSummary:
-        before = self._summaries.get(group.group_id)
-        figures = {} if before is None else before._asdict()
-        return GroupSummary(
-            **{
-                **figures,
-                "group_id": group.group_id,
-                "state": group.state,
-                "type": group.type.lower(),
-                "protocol_type": group.protocol_type,
-            }
-        )
+        before = self._summaries.get(group.group_id) or GroupSummary(group.group_id, "", "", "")
+        return before._replace(state=group.state, type=group.type.lower(), protocol_type=group.protocol_type)
 
     def _describe_into(
         self, summaries: dict[str, GroupSummary], waiting: dict[str, Offsets], source: GroupSource, group_id: str
