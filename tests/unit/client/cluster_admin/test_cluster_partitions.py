@@ -8,12 +8,16 @@ from typing import cast
 
 import pytest
 
-from core.client.cluster_admin.cluster_partitions import read_leaders_when_heard
+from core.client.cluster_admin.cluster_partitions import _why_out_of_sync, read_leaders_when_heard
+from core.client.cluster_admin.log_dirs_query import LogDirsQuery
 from core.client.net import retry
 from core.client.net.kafka_client import KafkaClient, PartitionInfo, TopicInfo
+from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.cluster.description.replicated_partition import ReplicatedPartition
+from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError
 from core.common.topic_partition import TopicPartition
+from tests.support.for_each import for_each
 from tests.support.manual_clock import ManualTime
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -105,3 +109,38 @@ def test_brokers_that_keep_silent_are_not_awaited_for_longer(monkeypatch: pytest
     with pytest.raises(ConnectionFailedError):
         broker.after(T0, T1)
     assert 10 <= broker.now_s <= 16, "10 s after the first try, and the last one"
+
+
+FOLLOWER = ReplicatedPartition(T0, 1, 5, (1, 2), (1,))
+STORAGE_ERROR = LogDirsQuery(ends={T0: ErrorCode.KAFKA_STORAGE_ERROR})
+
+
+@for_each(
+    "why, placed, broker, survey, lag",
+    [
+        ("its broker is not registered", FOLLOWER, None, LogDirsQuery(), 5),
+        ("its broker is fenced", FOLLOWER, BrokerDescription(2, {}, is_fenced=True), LogDirsQuery(), 5),
+        ("its broker can't be reached from here: no answer", FOLLOWER,
+         BrokerDescription(2, {}, failure=ConnectionFailedError("no answer")), LogDirsQuery(), 5),
+        ("its broker does not serve it: the disk has failed", FOLLOWER, ALIVE := BrokerDescription(2, {}),
+         STORAGE_ERROR, None),
+        ("its broker does not serve it: the disk has failed", replace(FOLLOWER, offline=(2,)), ALIVE,
+         LogDirsQuery(), None),
+        ("its disk has failed: /a, /b", FOLLOWER, ALIVE, replace(STORAGE_ERROR, failed_dirs=["/a", "/b"]), None),
+        (f"its broker does not serve it: {ErrorCode.NOT_LEADER_OR_FOLLOWER.text}", FOLLOWER, ALIVE,
+         LogDirsQuery(ends={T0: ErrorCode.NOT_LEADER_OR_FOLLOWER}), None),
+        ("there is no leader", replace(FOLLOWER, leader=-1), ALIVE, LogDirsQuery(), 5),
+        ("how far it has copied is not known", FOLLOWER, ALIVE, LogDirsQuery(), None),
+        ("it is being added, and has 5,000 records to copy", replace(FOLLOWER, adding=(2,)), ALIVE, LogDirsQuery(),
+         5000),
+        ("it lags by 5 records", FOLLOWER, ALIVE, LogDirsQuery(), 5),
+        ("it has caught up", replace(FOLLOWER, adding=(2,)), ALIVE, LogDirsQuery(), 0),
+    ],
+)  # fmt: skip
+def test_why_a_replica_is_not_in_sync(
+    why: str, placed: ReplicatedPartition, broker: BrokerDescription | None, survey: LogDirsQuery, lag: int | None
+) -> None:
+    """What is worse comes first. Other brokers, such as the leader's, say nothing of it."""
+    brokers = [BrokerDescription(1, {}, is_fenced=True), *([broker] if broker is not None else [])]
+    found = _why_out_of_sync(ClusterDescription("id", -1, brokers), placed, 2, survey, lag)
+    assert found.startswith(why)

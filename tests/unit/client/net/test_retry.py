@@ -12,6 +12,10 @@ from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import Retry
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError
+from core.common.topic_partition import TopicPartition
+from core.pipeline.embedded_transport import EmbeddedTransport
+from core.protocol.schema.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tests.support.broker import SteeredNode
 from tests.support.for_each import for_each
 from tests.support.manual_clock import ManualTime
 
@@ -202,3 +206,15 @@ def test_at_once_if_trying_again_does_not_help(clock: ManualTime, error: Excepti
     with pytest.raises(type(error)):
         cluster.ride(lambda _: error)
     assert (cluster.tries, clock.now_s) == (1, 0)
+
+
+def test_a_partition_without_a_leader_is_asked_for_again(broker: SteeredNode, clock: ManualTime) -> None:
+    leaders = iter([-1, -1, 3])
+
+    def find(_topics: list[str]) -> MetadataResponse:
+        partition = MetadataResponsePartition(leader_id=next(leaders))
+        return MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=[partition])])
+
+    client = KafkaClient([("embedded", 0)], lambda *_: EmbeddedTransport(broker.dispatcher), find_metadata=find)
+    assert client.leader_of(TopicPartition("t", 0)) == 3
+    client.close()

@@ -31,6 +31,7 @@ ORDER = {
 }  # fmt: skip
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
 FIXED = {"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 6, "scale": 2}
+BIG_DECIMAL = {"type": "bytes", "logicalType": "big-decimal"}
 
 
 def avro(schema: Any) -> AvroJson:
@@ -106,6 +107,7 @@ def test_a_decimal_is_what_it_says(schema: Any, text: bytes, stored: str) -> Non
         ([A_ := {"type": "record", "name": "A", "fields": [{"name": "v", "type": "int"}]}, {**A_, "name": "B"}],
          b'{"v": 1}', "it fits A and B"),
         (["null", "int"], b'"x"', "expected one of null, int"),
+        (BIG_DECIMAL, b"[1]", "[1], expected a decimal, as a number or its bytes"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(schema: Any, text: bytes, problem: str) -> None:
@@ -199,6 +201,7 @@ def test_input_of_two_readings_is_refused(schema: Any, text: bytes, problem: str
         ({"type": "int", "logicalType": "date"}, b'"2024-08-13"', "expected int"),
         ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"},
          b'"123e4567-e89b-12d3-a456-426614174000"', "36 bytes, expected 16"),
+        (BIG_DECIMAL, b"1.5", "1.5, expected a decimal, as a number or its bytes"),
     ],
 )  # fmt: skip
 def test_tagged_input_has_tags(schema: Any, text: bytes, problem: str) -> None:

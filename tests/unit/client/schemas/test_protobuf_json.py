@@ -171,3 +171,19 @@ def test_a_field_of_a_newer_schema_goes_through() -> None:
     assert closed.encode(closed.decode(b"\0\x08\x07")) == b"\x08\x07"
     with pytest.raises(ValueError, match=r"its \[not_decoded\] is no"):
         made.encode(b'{"[not_decoded]": 5}')
+
+
+@for_each("others, compiled", [([], [["a.proto"]]), ([("b.proto", "")], [["a.proto", "b.proto"], ["a.proto"]])])
+def test_a_file_is_compiled_alone_if_protoc_takes_no_others(
+    monkeypatch: pytest.MonkeyPatch, others: list[tuple[str, str]], compiled: list[list[str]]
+) -> None:
+    asked: list[list[str]] = []
+
+    def refuse(_files: object, names: list[str]) -> None:
+        asked.append(names)
+        raise ValueError("protoc says no")
+
+    monkeypatch.setattr("core.client.schemas.protobuf_json._compile", refuse)
+    with pytest.raises(ValueError, match="protoc says no"):
+        ProtobufJson([], "", name="a.proto", others=others)
+    assert asked == compiled

@@ -177,6 +177,19 @@ def test_a_record_that_the_topic_refuses_stays(broker: SteeredNode) -> None:
     ]
 
 
+def test_a_run_that_was_killed_while_it_sent_one_by_one_goes_on(broker: SteeredNode) -> None:
+    """As it does after a record was refused."""
+    add_topic(broker, "narrow", max_message_bytes="300")
+    to = ((b"original_topic", b"narrow"),)
+    fill(broker, 1, 2, headers=to)
+    fill(broker, 3, headers=(*to, (b"own", b"x" * 400)))
+    with suppress(Killed):
+        run(broker, at_commit(2, kill))  # after that of all three, and the first record's
+    assert values(broker, "narrow") == [1]
+    assert run(broker).sent == 1
+    assert values(broker, "narrow") == [1, 2]
+
+
 def test_tries(broker: SteeredNode) -> None:
     fill(broker, 1)
     fill(broker, 2, headers=(*TO_A, (b"plog.redrive.tries", b"3")))
