@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamageKind
+from tests.support.bad_disk import PAGE_BYTES, break_disk
 from tests.support.crafted import batch, message
 from tests.support.damage import places
 from tests.support.for_each import for_each
@@ -145,3 +146,18 @@ def test_the_first_zeros_as_long_as_a_sector_are_reported(tmp_path: Path, monkey
         expected = f": bytes {len(before) + run.start()} to {len(before) + run.end() - 1} are zeros" if run else ""
         damage = damage_of(tmp_path / f"{0:020d}.log", [before, zeroed])
         assert damage.message.partition(", computed ")[2][8:] == expected
+
+
+@for_each("pages, more", [((1,), ""), ((1, 3), ", and 1 more such"), ((1, 3, 5), ", and 2 more such")])
+def test_parts_that_the_disk_refuses_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: tuple[int, ...], more: str
+) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(batch(0, [(None, Random(6).randbytes(30_000))]))
+    with monkeypatch.context() as patch:
+        break_disk(patch, {path: [page * PAGE_BYTES for page in pages]})
+        scanner = BatchScanner(path, 0)
+        (damage,) = scanner
+        scanner.close()
+    assert isinstance(damage, Damage)
+    assert damage.message == f"bytes 4096 to 8191 could not be read: input/output error (errno 5){more}"

@@ -67,6 +67,16 @@ def test_what_tells_where_a_log_began(tmp_path: Path, names: list[str], epochs: 
     assert evidence_of(folder(tmp_path, *names, epochs=epochs)).known_start == known_start
 
 
+@for_each("recovery_point, known_end", [(12, 12), (-1, 0)])
+def test_a_log_reached_its_recovery_point_if_that_is_known(tmp_path: Path, recovery_point: int, known_end: int) -> None:
+    directory = folder(tmp_path, "0.log")
+    name = "recovery-point-offset-checkpoint"
+    write_offset_checkpoint(tmp_path / name, {PARTITION: recovery_point}, FileSystem())
+    found = evidence_of(directory)
+    assert found.known_end == known_end
+    assert not known_end or found.source == name
+
+
 def test_a_log_begins_at_its_first_segment_or_where_the_checkpoint_says_or_where_it_is_known_to_have_begun() -> None:
     assert KnownOffsets().start_of(9) == 9
     assert KnownOffsets(known_start=4).start_of(9) == 4

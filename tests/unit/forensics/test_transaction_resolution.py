@@ -45,3 +45,13 @@ def test_of_two_entries_with_one_marker_the_whole_transactions_is_taken() -> Non
     whole, rest = (AbortedTransaction(7, first, 14, 10) for first in (10, 12))
     for entries in ((whole, rest), (rest, whole)):
         assert find_proven(events, [], [SegmentIndex(0, 20, entries, is_synced=True)]) == [whole]
+
+
+def test_ones_marker_is_not_where_the_index_has_that_of_another_producer() -> None:
+    other = TransactionalBatch(9, 0, base_offset=5, last_offset=5, base_sequence=0, last_sequence=0)
+    index = SegmentIndex(0, 20, (AbortedTransaction(9, 5, 12, 5),), is_synced=False)
+    for indexes, missing in (([], ((12, 14),)), ([index], ((13, 14),))):
+        (fate,) = [
+            one for one in find_fates([other, FIRST], [MissingRange(12, 14)], indexes, []) if one.producer_id == 7
+        ]
+        assert fate.missing == missing

@@ -125,6 +125,11 @@ def test_its_fate_by_the_topics_settings(tmp_path: Path) -> None:
     assert "the last record of its key, kept" in fates[1]
     assert "the last record of its key, kept" in fates[2]
     assert all("in the active segment" in fate for fate in fates)
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(None, key=b"k2"))
+    log.close()
+    assert "superseded by offset 3" in " ".join(trace(tmp_path, 1).fate)
+    assert "a tombstone, kept until delete.retention.ms after its first cleaning" in " ".join(trace(tmp_path, 3).fate)
 
 
 def test_the_newest_record_of_a_key_is_doubted_where_later_offsets_are_missing(tmp_path: Path) -> None:
