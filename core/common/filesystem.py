@@ -18,6 +18,7 @@ from pathlib import Path
 from core.common.errors import AccessError, PlogError
 
 Buffer = bytes | bytearray | memoryview
+_COPY_BYTES = 4 * 1024 * 1024
 
 
 class File:
@@ -89,6 +90,23 @@ class File:
         if self.fd >= 0:
             with contextlib.suppress(OSError):
                 self.close()
+
+
+def copy_bytes(file: File, start: int, end: int, out: File, written: int) -> int:
+    """Appends bytes [start, end), and holes, to `out`, which has `written` bytes; returns how many it has then."""
+    while start < end:
+        hole = min(file.next_data(start), end) - start
+        if hole > 0:
+            start, written = start + hole, written + hole
+            out.truncate(written)
+            continue
+        data = file.read_at(min(_COPY_BYTES, end - start), start)
+        if not data:
+            raise OSError(errno.EIO, "it became shorter while it was copied", str(file.path))
+        out.write_at(data, written)
+        written += len(data)
+        start += len(data)
+    return written
 
 
 class FileSystem:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.common.filesystem import File
-
 if TYPE_CHECKING:
     from core.forensics.log_map import LogMap
-
-_COPY_BYTES = 4 * 1024 * 1024
 
 
 class Stretch(NamedTuple):
@@ -44,20 +39,3 @@ def lay_out(log_map: LogMap, *, fixes_bits: bool) -> dict[Path, list[Stretch]]:
         paths[number]: [Stretch(paths[file], start, end) for file, start, end in layout.get(number, [])]
         for number in sorted(moved)
     }
-
-
-def copy_bytes(file: File, start: int, end: int, out: File, written: int) -> int:
-    """Appends bytes [start, end), and holes, to `out`, which has `written` bytes; returns how many it has then."""
-    while start < end:
-        hole = min(file.next_data(start), end) - start
-        if hole > 0:
-            start, written = start + hole, written + hole
-            out.truncate(written)
-            continue
-        data = file.read_at(min(_COPY_BYTES, end - start), start)
-        if not data:
-            raise OSError(errno.EIO, "it became shorter while it was copied", str(file.path))
-        out.write_at(data, written)
-        written += len(data)
-        start += len(data)
-    return written

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import FileSystem, copy_bytes
 from core.common.salvaging_file import open_salvaging
 from core.files.file_names import (
     LOG_SUFFIX,
@@ -38,7 +38,7 @@ from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
 from core.forensics.log_scanner import open_reading
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, find_lost_start
-from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
+from core.forensics.recovered_layout import Stretch, lay_out
 from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.records.batches import Batch, contradicts, stated_offset

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import FileSystem, copy_bytes
 from core.common.java_limits import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import EpochEntry, LeaderEpochCache, rising_epochs
@@ -63,7 +63,6 @@ from core.forensics.known_offsets_of_directory import (
 )
 from core.forensics.log_scanner import compacted_below
 from core.forensics.missing_offsets import HoleReason, Tail, TailKind, explain_holes, offsets_text, tail_kind
-from core.forensics.recovered_layout import copy_bytes
 from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
 from core.index.offset_index import OffsetPosition

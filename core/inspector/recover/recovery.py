@@ -25,7 +25,7 @@ from pathlib import Path
 
 from core.common.clock import SystemClock
 from core.common.errors import AccessError, CorruptRecordError, PlogError
-from core.common.filesystem import File, FileSystem, access_error
+from core.common.filesystem import File, FileSystem, access_error, copy_bytes
 from core.common.java_limits import LONG_MAX
 from core.common.path_alias import PathAlias
 from core.common.salvaging_file import is_of_the_file, open_salvaging
@@ -61,7 +61,7 @@ from core.files.log_config import LogConfig
 from core.forensics.cut_off_tails import CUT_AT
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
-from core.forensics.recovered_layout import Stretch, copy_bytes
+from core.forensics.recovered_layout import Stretch
 from core.forensics.recovery_journal import (
     JOURNAL,
     RECOVERED_SUFFIX,

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error, copy_bytes
 from core.common.path_alias import PathAlias
 from core.common.salvaging_file import open_salvaging
 from core.common.shadow_filesystem import ShadowFileSystem
-from core.forensics.recovered_layout import copy_bytes
 
 FS = FileSystem()
 
