@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from core.client.admin.member_removal import remove_members
 
 from core.client.admin.group_admin import GroupAdmin
-from core.client.admin.member_removal import remove_members
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.groups import (
