@@ -134,6 +134,13 @@ def test_a_flipped_bit_is_reported_with_its_field(tmp_path: Path, start: int, en
         assert damage.message.endswith(f"bit 0 of the byte at position {len(before) + at} is flipped (in the {field})")
 
 
+def test_a_flipped_bit_of_an_old_message_is_reported(tmp_path: Path) -> None:
+    before, sound, after = (message(offset, b"key", b"value", 1) for offset in range(3))
+    damage = damage_of(tmp_path / f"{0:020d}.log", [before, sound[:-1] + bytes([sound[-1] ^ 1]), after])
+    at = len(before) + len(sound) - 1
+    assert damage.message.endswith(f"bit 0 of the byte at position {at} is flipped (in the message)")
+
+
 def test_the_first_zeros_as_long_as_a_sector_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever they are in the pieces that are read, and not shorter ones."""
     piece, random = 1000, Random(5)
