@@ -9,6 +9,7 @@ import numpy as np
 
 from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
 from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.inspector.dump.internal_records import DELETED, Decoder, find_decoder, has_secrets, hidden_metadata
 from core.pipeline.record_stream import Chunk, Step
@@ -18,29 +19,28 @@ from core.records.record import Record
 
 def decoding_internal(otherwise: Step | None, say: Callable[[str], None]) -> Step:
     """Returns a step that decodes records of Kafka's own topics, and leaves those of others to `otherwise`. Records of
-    an unknown form stay as they are; the first is reported.
+    an unknown form stay as they are; the first is reported. Owned by one task.
     """
-    texts = _InternalTexts(say)
+    has_noted = False
+
+    def texts(record: Record, decoder: Decoder, partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
+        nonlocal has_noted
+        try:
+            key, value = decoder(record)
+        except CorruptRecordError as error:
+            if not has_noted:
+                has_noted = True
+                where = f"{partition} offset {record.offset}"
+                say(f"note: {where} is shown as it is, as are others that plog does not know: {error.cause}")
+            is_hidden = partition.topic == CLUSTER_METADATA_TOPIC and has_secrets(record.value)
+            return record.key, HIDDEN.encode() if is_hidden else record.value
+        return record.key if key is None else _json(key), None if value is DELETED else _json(value)
 
     def step(chunk: Chunk) -> Chunk:
-        topic = chunk.partition.topic
+        topic, columns = chunk.partition.topic, chunk.columns
         decoder = hidden_metadata() if topic == CLUSTER_METADATA_TOPIC else find_decoder(topic)
-        if decoder is not None:
-            return texts.decoded(chunk, decoder)
-        return chunk if otherwise is None else otherwise(chunk)
-
-    return step
-
-
-class _InternalTexts:
-    """Owned by one task."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._has_noted = False
-
-    def decoded(self, chunk: Chunk, decoder: Decoder) -> Chunk:
-        columns = chunk.columns
+        if decoder is None:
+            return chunk if otherwise is None else otherwise(chunk)
         is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_).tolist()
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
@@ -48,23 +48,13 @@ class _InternalTexts:
             record = Record(offset, int(columns.timestamps[row]), columns.key(row), columns.value(row))
             key, value = record.key, record.value
             if not is_control[row]:
-                key, value = self._texts(record, decoder, chunk)
+                key, value = texts(record, decoder, chunk.partition)
             keys.append(key)
             values.append(value)
         columns = columns.with_keys(ByteStrings.of_list(keys))
         return chunk._replace(columns=columns.with_values(ByteStrings.of_list(values)), typed=None)
 
-    def _texts(self, record: Record, decoder: Decoder, chunk: Chunk) -> tuple[bytes | None, bytes | None]:
-        try:
-            key, value = decoder(record)
-        except CorruptRecordError as error:
-            if not self._has_noted:
-                self._has_noted = True
-                where = f"{chunk.partition} offset {record.offset}"
-                self._say(f"note: {where} is shown as it is, as are others that plog does not know: {error.cause}")
-            is_hidden = chunk.partition.topic == CLUSTER_METADATA_TOPIC and has_secrets(record.value)
-            return record.key, HIDDEN.encode() if is_hidden else record.value
-        return record.key if key is None else _json(key), None if value is DELETED else _json(value)
+    return step
 
 
 def _json(fields: object) -> bytes:
