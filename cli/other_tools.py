@@ -141,12 +141,9 @@ class _KcatLine:
         return [options[name], value] if (name, value) != ("p", "-1") else []
 
     def _consumers(self, name: str, value: str) -> list[str]:
-        if name == "E":
-            return ["--no-exit-on-error"]
-        if name == "c":
-            return ["--max-messages", value]
-        if name == "r":
-            return ["--schema-registry", value]
+        simple = {"E": ["--no-exit-on-error"], "c": ["--max-messages", value], "r": ["--schema-registry", value]}
+        if name in simple:
+            return simple[name]
         if name == "o":
             edge = {"s@": "--from", "e@": "--until"}.get(value[:2])
             if value == "stored":
