@@ -164,7 +164,7 @@ def test_a_certificate_that_is_not_there_leaves_an_empty_directory_empty(tmp_pat
     [
         ("listener.name.ssl.ssl.client.auth=yes",
          "FILE: Invalid value yes for configuration listener.name.ssl.ssl.client.auth: String must be one of"),
-        ("listeners=SSL://:1\nssl.keystore.location=\\u0000k", "SSL: ssl.keystore.location is no path"),
+        ("listeners=SSL://:1\nssl.keystore.location=\\u0000k", "FILE: ssl.keystore.location has a null byte"),
         ("listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN,", "plog does not speak an empty name"),
     ],
 )  # fmt: skip

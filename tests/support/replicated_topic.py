@@ -39,7 +39,11 @@ class ReplicatedTopic:
 
     def register(self, node_id: int, rack: str | None = None) -> None:
         """Another broker is there, and listens; so this one is a member of a cluster."""
-        membership = SimpleNamespace(controller=SimpleNamespace(), control=SimpleNamespace(term=None, can_decide=False))
+        membership = SimpleNamespace(
+            controller=SimpleNamespace(),
+            control=SimpleNamespace(term=None, can_decide=False),
+            find_right_listener=lambda _: None,
+        )
         object.__setattr__(self.broker.services, "membership", membership)
         endpoint = BrokerEndpoint("PLAINTEXT", f"broker-{node_id}", 9000 + node_id, 0)
         record = RegisterBrokerRecord(

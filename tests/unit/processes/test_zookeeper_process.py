@@ -11,7 +11,7 @@ from core.processes.process_group import ProcessGroup, describe_end, read_tail
 from core.processes.zookeeper_process import ZooKeeperProcess, _as_property, _last_error
 from tests.support.for_each import for_each
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 
 
 @given(TEXTS, TEXTS.map(lambda text: f"/{text}."))
