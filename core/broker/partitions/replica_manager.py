@@ -215,9 +215,8 @@ class ReplicaManager:
             for partition in filter(self._is_missing, held):
                 self._set_offline(partition, error)
         for partition in held:
-            registration = self._image.topics[partition.topic].partitions[
-                partition.partition
-            ]  # may have changed by now
+            topic = self._image.topics[partition.topic]  # may have changed by now
+            registration = topic.partitions[partition.partition]
             if self._is_missing(partition) and self._node_id in registration.replicas:
                 self._add(partition, registration, config)
                 yield Yield.GIVE_WAY
