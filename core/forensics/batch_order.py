@@ -263,8 +263,8 @@ def _edges_of(pieces: Iterable[Piece]) -> set[int]:
 
 
 def _spread(edges: set[int], pieces: Iterable[Piece], find_batches: FindBatches) -> None:
-    """Adds to `edges` where an edge parts batches (`_edges_beside`), then where the added edges do, until there are no
-    more. For each edge it looks at the pieces that hold the offset, at most a few.
+    """Adds to `edges` where the batches beside each edge begin and end (`_edges_beside`), and does so for the added
+    edges until none is new. For each edge it looks at the few pieces that hold the offset.
     """
     rest = sorted(pieces, key=_BASE_OFFSET)
     furthest = list(accumulate((piece.end_offset for piece in rest), max))  # end of this piece and those before it

@@ -382,8 +382,8 @@ def _offsets_of(batch: Batch) -> tuple[int, int]:
 
 
 class _ReopenedRecords(FileRecords):
-    """Records whose file is closed while more others are open than the process may have, and opened again when it is
-    read. Raises OSError if another file has its name by then, or none.
+    """Records whose file is closed if the process has too many open files, and opened again at the next read. That
+    read raises OSError if the file was replaced or deleted meanwhile.
     """
 
     inode = -1
@@ -410,7 +410,7 @@ class _OpenedRecords:
         self._limit = _ALWAYS_ALLOWED
 
     def add(self, records: FileRecords) -> None:
-        """Closes the files that were opened first if there are too many; whoever reads from one just now reads on."""
+        """Closes the files that were opened first if there are too many; a read in one of them goes on."""
         with self._lock:
             self._records[records] = None
             if len(self._records) > self._limit:
@@ -425,7 +425,7 @@ class _OpenedRecords:
                 first.release()
 
     def discard(self, records: FileRecords) -> None:
-        """Counts records no more whose file is closed."""
+        """Forgets records whose file is closed: they hold no descriptor."""
         with self._lock:
             self._records.pop(records, None)
 

@@ -111,7 +111,7 @@ class SegmentIndexes:
 
     @property
     def is_full(self) -> bool:
-        """Whether one of them takes no more entries. Each append asks."""
+        """Whether the offset index or the time index is full. Each append asks."""
         is_full = self._is_full
         if is_full is None:
             is_full = self._is_full = self.offset.is_full or self.time.is_full

@@ -1,8 +1,8 @@
-"""Checks batches as a leader does before they are appended, and changes in them what must be changed.
+"""Checks batches before a leader appends them, and sets the fields that a leader sets.
 
-Checked by the header alone: magic, size, codec, crc, record count against last offset delta and against what the bytes
-can hold, sequences, timestamps within `message.timestamp.after.max.ms`. Differences from Kafka's checks are listed in
-docs/validation.md. Source: org.apache.kafka.storage.internals.log.LogValidator.
+By the header alone it checks: magic, size, codec, crc, record count against last offset delta and against what the
+bytes can hold, sequences, timestamps within `message.timestamp.after.max.ms`. docs/validation.md lists how the checks
+differ from Kafka's. Source: org.apache.kafka.storage.internals.log.LogValidator.
 
 The records are opened only if the topic requires it: a compacted topic (every record needs a key),
 `message.timestamp.before.max.ms`, another codec than the topic's `compression.type`, or `plog.validate.records`. A few

@@ -46,7 +46,7 @@ def read_records(
     session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange], more: Sequence[str] = ()
 ) -> DataFrame:
     """Returns the plan's columns, and `more` of the source; `value` is a struct if there is a schema. With dead letters
-    also the column REASON: null for a good record. Raises UsageError for a schema that is none.
+    also the column REASON: null for a good record. Raises UsageError for a schema that does not parse.
     """
     session.dataSource.register(PlogDataSource)
     columns = dict.fromkeys((*plan.columns, *more, *([REASON] if plan.dead_letter else [])))
@@ -72,7 +72,7 @@ def read_records(
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Makes the DataFrame that is written, of the records that decode and fit; raises UsageError if the user's function
-    is missing, fails or returns no DataFrame, and if the schema is none.
+    is missing, fails or returns no DataFrame, and if the schema does not parse.
     """
     frame = read_records(session, plan, ranges)
     if plan.dead_letter:
@@ -113,7 +113,7 @@ def _explode(frame: DataFrame, who_has: str) -> DataFrame:
 
 
 def _struct_of(session: SparkSession, schema: str) -> StructType:
-    """Returns the type of the fields. Raises UsageError for a schema that is none."""
+    """Returns the type of the fields. Raises UsageError for a schema that does not parse."""
     try:
         type_ = session.range(0).select(sql.from_json(sql.lit("{}"), schema).alias("v")).schema["v"].dataType
     except PySparkException as error:

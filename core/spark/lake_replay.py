@@ -71,8 +71,8 @@ class RoundWriter(Protocol):
         """Writes the records of the ranges to files in a new folder, and measures what it hands to the writer."""
 
     def append(self, ranges: Sequence[OffsetRange], version: int, tag: str) -> Callable[[], Measure]:
-        """Appends the records to the folder's Delta table, in one commit of that version of the plan's id, and with the
-        tag. Delta passes over a version that the table has; else what is returned measures what was handed over.
+        """Appends the records to the folder's Delta table, in one commit with the tag, under the plan's id and that
+        version. Delta skips a version that the table has. The returned function measures the records that were given.
         """
 
     def measure(self, names: Sequence[str]) -> Measure:
@@ -183,7 +183,7 @@ class LakeReplay(ReplayState):
     # --- the plan
 
     def freeze(self, request: Mapping[str, Any], make_plan: Callable[[], ReplayPlan]) -> ReplayPlan:
-        """Does what `ReplayState.freeze` does, and ends what a former owner left to rename."""
+        """Freezes the plan as `ReplayState.freeze`, and renames the files that a former owner did not rename."""
         plan = self.find_plan(request)
         if plan is None:
             self.ensure_held()

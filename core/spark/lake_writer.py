@@ -273,7 +273,7 @@ def _text(frame: DataFrame, name: str) -> Column:
 
 
 def _header(header: Column, output: OutputFormat) -> Column:
-    """Returns the header with a text for its value: what it is, or, of bytes that are none, {"base64": ..}."""
+    """Returns the header with its value as text; bytes that are not UTF-8 become {"base64": ..}."""
     value = header["value"]
     encoded = sql.base64(value)
     if output.value_format != "base64":

@@ -92,7 +92,7 @@ class RoundProof:
 
 
 class ReplayState(ABC):
-    """What every replay into files keeps in `_plog`, whoever writes them. Raises what the folder raises."""
+    """The state that a replay into files keeps in `_plog`, for either writer. Methods raise the folder's errors."""
 
     def __init__(self, folder: LakeFolder, *, takes_table: bool = False) -> None:
         """`takes_table`: the folder may be a Delta table that others made."""

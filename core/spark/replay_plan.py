@@ -104,7 +104,7 @@ class ReplayPlan:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ReplayPlan:
-        """Raises PlogError for a plan of another version; KeyError, TypeError, ValueError for JSON that is none."""
+        """Raises PlogError for a plan of another version; KeyError, TypeError, ValueError for JSON that is no plan."""
         given = dict(fields)
         version = given.pop("version")
         if version == _FOLDERS_IN_A_WORD:

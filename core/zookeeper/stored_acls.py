@@ -158,7 +158,7 @@ class StoredAcls:
         self._on_change()
 
     async def _apply(self, pattern_type: PatternType, notices: Mapping[str, Node] | None) -> None:
-        """Reads what the notices name; everything if there are none, or one that can't be read."""
+        """Reads the ACLs that the notices name; all ACLs if `notices` is None, or if one can't be read."""
         try:
             named = {_decode_notice(pattern_type, node.data, path) for path, node in (notices or {}).items()}
         except MalformedMessageError as error:

@@ -1,7 +1,7 @@
 """__transaction_state: keeps the transactional ids, and writes the markers that end their transactions.
 
-It is read when the broker starts, because prepared transactions must be finished. A read-only broker shows the
-transactions, and ends none.
+The broker reads it when it starts, because prepared transactions must be finished. A read-only broker shows the
+transactions, and finishes none of them.
 """
 
 from __future__ import annotations

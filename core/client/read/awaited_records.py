@@ -71,8 +71,8 @@ def read_records(client: KafkaClient, topic: str, count: int, timeout_s: float) 
 
 
 def expect_values(client: KafkaClient, topic: str, expected: Sequence[Any], timeout_s: float) -> list[Record]:
-    """Returns the records, whose values must be these, in any order: bytes, text, None, or what is compared as JSON.
-    Raises AssertionError, which shows what is missing and what is there beside, after `timeout_s` if records are
+    """Returns the records, whose values must be these, in any order: bytes, text or None; other values are compared as
+    JSON. Raises AssertionError, which shows the missing and the unexpected values, after `timeout_s` if records are
     missing.
     """
     try:

@@ -1,8 +1,8 @@
-"""The types of a schema's fields, as columns have them (core/pipeline/consuming/typed_sink.py), for its plain JSON.
+"""Finds the types of columns in a schema: those of `consume` (core/pipeline/consuming/typed_sink.py) and of Spark.
 
-`avro_type` and `protobuf_type` return whole types, of which Spark makes columns, too. For typed columns the fields of a
-nested record are found by the names that lead to them, and `json` is what has no columns of its own: arrays, maps,
-records in themselves. A field that is missing there has the type that its values show.
+`avro_type` and `protobuf_type` return the type of a whole schema. `consume` takes the fields of nested records by their
+paths, such as a.b, and writes arrays, maps and recursive records as one column of JSON. A field that has no type here
+gets the type that its values show.
 """
 
 from __future__ import annotations

@@ -117,9 +117,9 @@ class Codec(NamedTuple):
         return self._replace(decode=decode, encode=encode, decode_typed=None)
 
     def encoder(self, message: str = "", *, is_only: bool = False) -> tuple[Callable[[bytes], bytes], Message | None]:
-        """Returns what encodes text as a message of that name, and the message; of other schemas than Protobuf's, what
-        encodes it, and None. Without a name it is the first message; `is_only`: the only one. Raises ValueError for a
-        message that is not there.
+        """Returns the function that encodes text, and the Protobuf message of that name, or None for other schemas.
+        Without a name it is the file's first message, which must be its only one with `is_only`. Raises ValueError for
+        a message that is not there.
         """
         if self.messages is None:
             if message:
@@ -188,10 +188,10 @@ class SchemaRegistry:
         elsewhere: Mapping[str, str] | None = None,
         is_dry_run: bool = False,
     ) -> None:
-        """`context` is that of ids and subjects that name none, `form` that of the JSON; None is every form. What
-        references of files are in the registry is in `elsewhere`; a dry run registers nothing. Raises UsageError if the
-        extra is not installed, and for files of keys and certificates that can't be read. The URL may hold a user and a
-        password, which no message shows.
+        """`context` is used for ids and subjects that name no context. `form` is the form of the JSON, None allows
+        every form. `elsewhere` maps the names of a file's references to subjects of the registry. A dry run registers
+        nothing. The URL may hold a user and a password, which no message shows. Raises UsageError if the extra is not
+        installed, or if files of keys and certificates can't be read.
         """
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -340,9 +340,9 @@ class SchemaRegistry:
         return topic if not self.has_headers and side == "value" else f"{topic}-{side}"
 
     def encoder(self, schema: str | None, topic: str, side: str) -> SchemaEncoder | None:
-        """Finds the schema by an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json), which is registered as
-        the topic's with what it refers to; after a colon may come the name of a message of Protobuf. Without `schema`
-        it is the topic's newest, or None if there is none.
+        """Returns the encoder of a schema: an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json). A file is
+        registered for the topic, and so are the files that it imports. A colon and the name of a Protobuf message may
+        follow. Without `schema` the topic's newest is taken; None if the topic has none.
         """
         subject = self.subject_of(topic, side)
         if schema is None and not self.has_subject(subject):
@@ -466,8 +466,8 @@ class SchemaRegistry:
         return SchemaId(0)
 
     def _with_references(self, file: SchemaFile) -> Any:
-        """Returns the schema of a file as the registry takes it. What the file refers to is registered first, if it is
-        not there: by the name of the reference, as Confluent's serializers do it. A dry run returns None instead.
+        """Returns the schema of a file for the registry. Files that it imports are registered first, under their names
+        as Confluent's serializers do it, if they are not yet there; a dry run returns None then.
         """
         from confluent_kafka.schema_registry import Schema, SchemaReference
 
@@ -668,7 +668,7 @@ def _shown(schema_id: SchemaId | None) -> int | str | None:
 
 
 def _with_text(schema: Any) -> Any:
-    """Returns the same schema. Raises ValueError for an answer that has none."""
+    """Returns the same schema. Raises ValueError if the answer has no schema."""
     if not isinstance(schema.schema_str, str) or not isinstance(schema.schema_type, str):
         raise ValueError("there is no schema in it")
     if not all(isinstance(reference.name, str) for reference in schema.references or ()):
@@ -677,14 +677,14 @@ def _with_text(schema: Any) -> Any:
 
 
 def _number_of(schema_id: Any) -> int:
-    """Returns the id that a registry gives. Raises ValueError and others for what is none."""
+    """Returns a registry's id as a number. Raises ValueError or TypeError if it is no id."""
     if not 0 < int(schema_id) <= _LARGEST_ID:
         raise ValueError(f"an id of {schema_id}")
     return int(schema_id)
 
 
 def _in_time(work: Callable[[], Any]) -> Any:
-    """Returns what the work returns, and raises what it raises; TimeoutError if it takes too long, and goes on then."""
+    """Returns the result of the work, and raises its errors; TimeoutError if it takes too long. It runs on then."""
     found: Future[Any] = Future()
 
     def run() -> None:
@@ -719,7 +719,7 @@ def _transport_errors() -> tuple[type[Exception], ...]:
 
 
 def _referred_files(file: SchemaFile) -> list[FileReference]:
-    """Returns what the file refers to, without what every registry knows."""
+    """Returns the references of the file, without those that every registry knows."""
     from core.client.schemas.schema_files import KNOWN_IMPORTS
 
     return [one for one in file.references if one.schema is None or not one.name.startswith(KNOWN_IMPORTS)]
@@ -748,8 +748,8 @@ def make_codec(
 
 
 def references_of(schema: Any, find: Callable[[Any], Any]) -> References:
-    """Returns what the schema refers to. Raises ValueError for a circle, and for more than _MOST_REFERENCES; what
-    `find` raises.
+    """Returns the schemas that the schema refers to. Raises ValueError for a circle, and for more than
+    _MOST_REFERENCES; and the errors of `find`.
     """
     found: dict[str, Any] = {}
     open_: dict[str, None] = {}

@@ -346,7 +346,9 @@ class _Redrive:
         return ""
 
     def _with_original(self, letter: DeadLetter, origin: Origin) -> tuple[DeadLetter, str]:
-        """Returns the record with key, value, headers and timestamp of the original, and why there is none, or ""."""
+        """Returns the record with the original's key, value, headers and timestamp, and ""; if the original can't be
+        read, the record as it is, and the reason.
+        """
         if not self._request.fetch_original:
             return letter, "neither key nor value were copied: --fetch-original reads them"
         if origin.partition is None or origin.offset is None:

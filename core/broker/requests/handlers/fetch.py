@@ -1,8 +1,8 @@
-"""Fetch: batches from the log's files to the socket, or a wait until there are enough.
+"""Fetch: sends batches from the log's files to the socket, or waits until there are enough.
 
-Answers hold `FileRegion`s, which go out by sendfile, or by TLS: no record byte passes through here, unless they are so
-few that it costs less to copy them. A request of a fetch session is read as the whole request that it stands for; its
-answer leaves out what the client knows. A `DelayedFetch` waits until there is enough, or its time is up.
+Answers hold `FileRegion`s, which the connection sends by sendfile or TLS: this module copies records only if they are
+so few that a copy costs less. A request of a fetch session stands for a whole request, and is read as that; its answer
+leaves out partitions that did not change. A `DelayedFetch` waits until there is enough, or until its time is up.
 
 `FetchReader` reads one partition. The fetcher decides how far it reads, and whether this broker must lead:
 
