@@ -32,7 +32,7 @@ def read_properties(path: Path) -> dict[str, str]:
         return parse_properties(data.decode("latin-1"), str(path))
 
 
-def parse_properties(text: str, where: str = "the properties") -> dict[str, str]:
+def parse_properties(text: str, where: str = "") -> dict[str, str]:
     """Returns keys and values; the last of a repeated key counts. Comments start with # or !, a backslash joins lines.
     Only Java's line ends and spaces separate: a value may hold any other space of Unicode's. Raises UsageError, which
     names the key and `where`, for a \\u without four hexadecimal digits, as Java does, and for \\u0000.
@@ -43,7 +43,9 @@ def parse_properties(text: str, where: str = "the properties") -> dict[str, str]
         if match:
             if wrong := _WRONG_ESCAPE.search(line):
                 what = "a null byte" if wrong[1] else "a \\u without four hexadecimal digits"
-                raise UsageError(f"{where}: {match[1]} has {what}", hint="a backslash is written as two: \\\\")
+                raise UsageError(
+                    f"{where}: {match[1]} has {what}".removeprefix(": "), hint="a backslash is written as two: \\\\"
+                )
             properties[_unescape(match[1])] = _unescape(match[2]).rstrip(_SPACE)
     return properties
 

@@ -153,6 +153,7 @@ def test_what_can_not_be_asked_or_read(tmp_path: Path) -> None:
     for content, reason in (
         ("version=9\n", "version '9', expected 0 or 1"),
         ("version=1\nnode.id=x\n", "node.id 'x' is no number"),
+        ("version=1\nnode.id=\\u12\n", r"node.id has a \u without four hexadecimal digits"),
         ("version=1\nnode.id=1\ndirectory.id=x\n", "directory.id: "),
     ):
         (tmp_path / "meta.properties").write_text(content)
