@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from core.common.decompression_limit import expansion_limited_to
 from core.common.errors import PlogError, UsageError
@@ -49,8 +49,8 @@ _AT_THE_END = Bound("startingOffsets", LATEST)
 _AT_THE_BEGINNING = Bound("startingOffsets", EARLIEST)
 _TO_THE_END = Bound("endingOffsets", LATEST)
 
-_TYPES = {field.name: field.dataType.simpleString() for field in from_arrow_schema(ARROW_SCHEMA)}
-"""The columns of records, in Spark's notation."""
+_TYPES: dict[str, DataType] = {field.name: field.dataType for field in from_arrow_schema(ARROW_SCHEMA)}
+"""The types of records' columns."""
 
 StreamOffsets = dict[str, dict[str, int]]
 TopicIds = dict[str, str]
@@ -75,10 +75,11 @@ class PlogDataSource(DataSource):
     def name(cls) -> str:
         return "plog"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
+        """Returns the schema as Spark's type: a text would be parsed by Spark's SQL parser, which starts slowly."""
         options = SourceOptions.parse(self._options)
         types = _types(options)
-        return ", ".join(f"`{name}` {types[name]}" for name in options.columns)
+        return StructType([StructField(name, types[name]) for name in options.columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.parse(self._options)
@@ -107,22 +108,24 @@ class PlogDataSource(DataSource):
         return TopicStreamWriter(WriterOptions.parse(self._options), schema)
 
 
-def _types(options: SourceOptions) -> dict[str, str]:
+def _types(options: SourceOptions) -> dict[str, DataType]:
     """Returns the types of the columns there may be."""
     if options.decoding is None:
         return _TYPES
-    more = dict.fromkeys((*options.decoding.sides, REASON), "string") | dict.fromkeys(RAW, "binary")
-    return _TYPES | (more if options.decoding.has_reasons else dict.fromkeys(options.decoding.sides, "string"))
+    more: dict[str, DataType] = dict.fromkeys(options.decoding.sides, StringType())
+    if options.decoding.has_reasons:
+        more |= {REASON: StringType()} | dict.fromkeys(RAW, BinaryType())
+    return _TYPES | more
 
 
-def _columns(schema: StructType, types: Mapping[str, str]) -> tuple[str, ...]:
+def _columns(schema: StructType, types: Mapping[str, DataType]) -> tuple[str, ...]:
     """Returns the columns of a query's schema; raises UsageError for a missing column or another type."""
     for field in schema.fields:
         expected = types.get(field.name)
         if expected is None:
             raise UsageError(f"no column {field.name!r}, expected some of {', '.join(types)}")
-        if field.dataType.simpleString() != expected:
-            raise UsageError(f"column {field.name} is {expected}, not {field.dataType.simpleString()}")
+        if field.dataType.simpleString() != expected.simpleString():
+            raise UsageError(f"column {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}")
     return tuple(schema.fieldNames())
 
 
