@@ -18,9 +18,10 @@ from pyspark.sql import functions as sql
 from core.common.errors import UsageError
 from core.common.time_text import parse_iso_time
 from core.common.topic_partition import TopicPartition
-from core.spark.data_source import PlogDataSource, by_topic
+from core.spark.data_source import PlogDataSource
 from core.spark.source import Offsets, Source, find_partitions, open_source
 from core.spark.source_options import SourceOptions
+from core.spark.source_reader import by_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

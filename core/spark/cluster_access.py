@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
+    from core.client.net.kafka_client import KafkaClient
     from core.security.client_settings import ClientSettings
 
 COMMAND_CONFIG = "commandConfig"
@@ -71,6 +71,8 @@ def settings_of(access: str) -> ClientSettings:
 
 def connect(servers: str, access: str) -> KafkaClient:
     """Makes a client of the servers. Raises UsageError if settings are wrong, and what `KafkaClient` raises."""
+    from core.client.net.kafka_client import KafkaClient
+
     if not access:
         return KafkaClient(parse_bootstrap(servers, "PLAINTEXT"))
     security = settings_of(access).security

@@ -10,20 +10,18 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from core.client.admin.admin import Admin
-from core.client.read.cluster_source import ClusterSource
-from core.client.read.directory_source import DirectorySource
 from core.client.read.record_source import ReadOptions
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
 from core.files.checkpoint_file import read_partition_metadata
 from core.files.file_names import CLUSTER_METADATA_TOPIC
-from core.forensics.partition_reader import DirectoryReader, PartitionReader
-from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
+
+if TYPE_CHECKING:
+    from core.forensics.partition_reader import PartitionReader
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -51,6 +49,9 @@ class FilesSource:
     """Reads data directories (a broker's log.dirs) and partitions' folders, without a lock; owned by one task."""
 
     def __init__(self, paths: Sequence[Path], *, read_committed: bool) -> None:
+        from core.client.read.directory_source import DirectorySource
+        from core.forensics.partition_reader import DirectoryReader
+
         self.records = DirectorySource(*map(DirectoryReader, paths), options=ReadOptions(read_committed=read_committed))
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
@@ -83,13 +84,18 @@ class ServersSource:
     """Reads over the wire, with the methods of `FilesSource`; owned by one task."""
 
     def __init__(self, servers: str, access: str, *, read_committed: bool) -> None:
+        from core.client.admin.admin import Admin
+        from core.client.read.cluster_source import ClusterSource
+        from core.spark.cluster_access import connect
+
         self._servers = servers
         self._client = connect(servers, access)
+        self._admin = Admin(self._client)
         self.records = ClusterSource(self._client, ReadOptions(read_committed=read_committed))
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
         """Splits by the mean size of an offset of the partition."""
-        size = Admin(self._client).log_sizes([partition.topic]).get(partition, 0)
+        size = self._admin.log_sizes([partition.topic]).get(partition, 0)
         first, last = (self.records.starts([partition])[partition], self.records.ends([partition])[partition])
         bytes_per_offset = size / max(last - first, 1)
         count = math.ceil((end - start) * bytes_per_offset / target_bytes)

@@ -25,13 +25,13 @@ from core.common.errors import PlogError, UsageError
 from core.common.lenient_json import describe_error, read_json
 from core.common.topic_partition import TopicPartition
 from core.records.arrow_strings import strings_to_arrow
-from core.records.columns import RecordColumns
 from core.records.record import Headers
 from core.records.side_format import SchemaJson, SideFormat, SideFormats
 from core.spark.cluster_access import settings_of
 
 if TYPE_CHECKING:
     from core.client.schemas.schema_registry import SchemaRegistry
+    from core.records.columns import RecordColumns
 
 REASON = "_plog_reason"
 """The column that says why a value is null; null for a good one."""

@@ -13,8 +13,8 @@ import pytest
 
 from core.common.errors import KafkaError, UsageError
 from core.spark.between import between
-from core.spark.data_source import PlogReader
 from core.spark.source_options import SourceOptions
+from core.spark.source_reader import PlogReader
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, make_batch, open_log
 

@@ -28,9 +28,10 @@ from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import write_offset_checkpoint, write_partition_metadata
 from core.files.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from core.records.byte_strings import ByteStrings
-from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
+from core.spark.data_source import PlogDataSource
 from core.spark.record_schema import ARROW_SCHEMA, COLUMNS
 from core.spark.source_options import EARLIEST, LATEST, SourceOptions
+from core.spark.source_reader import PlogReader, PlogStreamReader, RangePartition
 from plog.testing import running_broker
 from tests.support.compaction import write_thinned_log
 from tests.support.for_each import for_each

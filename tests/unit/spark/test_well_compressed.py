@@ -12,9 +12,9 @@ import pytest
 from core.common.decompression_limit import PLOG_MAX_EXPANSION, expansion_limit
 from core.common.errors import CorruptRecordError, UsageError
 from core.records.compression import CompressionType
-from core.spark.data_source import PlogReader
 from core.spark.offset_range import OffsetRange, read_columns
 from core.spark.source_options import SourceOptions
+from core.spark.source_reader import PlogReader
 from plog.testing import running_broker
 from tests.support.logs import NOW, append, make_batch, open_log
 
@@ -38,7 +38,7 @@ with open("/proc/self/status") as status:
 
 _SOURCE = """
 import sys
-from core.spark.data_source import PlogReader
+from core.spark.source_reader import PlogReader
 from core.spark.source_options import SourceOptions
 reader = PlogReader(SourceOptions.parse({sys.argv[1]: sys.argv[2], "subscribe": "docs"}), ("offset", "value"))
 found = [(batch.num_rows, batch.nbytes) for part in reader.partitions() for batch in reader.read(part)]
