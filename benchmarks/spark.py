@@ -107,13 +107,16 @@ with spark_session(SparkSettings("local[2]"), Path(sys.argv[1])) as spark:
 
 _BARE_SQL = _BARE.replace(_BARE.splitlines()[-1], "    spark.range(4).write.format('noop').mode('overwrite').save()")
 _WHOLE = """
-import sys; from pathlib import Path; from benchmarks.spark import frame_of, register, to_noop, to_parquet
-from core.spark.spark_session import spark_session; from core.spark.spark_settings import SparkSettings
+import sys; from pathlib import Path; from core.spark.spark_session import spark_session
+from core.spark.spark_settings import SparkSettings
 _, scratch, target, name, option, value = sys.argv
 with spark_session(SparkSettings("local[2]"), Path(scratch)) as spark:
-    register(spark)
-    frame = frame_of(spark, name, **{option: value})
-    to_noop(frame) if target == "noop" else to_parquet(frame, Path(target))
+    if name == "plog":
+        from plog.spark import register
+        register(spark)
+    asked = spark.read.format(name).options(**{option: value, "subscribe": "t", "includeHeaders": "true"})
+    writer = asked.load().write.mode("overwrite")
+    writer.format("noop").save() if target == "noop" else writer.option("compression", "zstd").parquet(target)
 """
 _REAPER = """
 import ctypes, os, resource, subprocess, sys
