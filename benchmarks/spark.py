@@ -14,12 +14,13 @@ writer, plog's by a replay's tasks, with digests, receipts and manifest.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,24 +119,34 @@ with spark_session(SparkSettings("local[2]"), Path(scratch)) as spark:
     writer = asked.load().write.mode("overwrite")
     writer.format("noop").save() if target == "noop" else writer.option("compression", "zstd").parquet(target)
 """
-_REAPER = """
-import ctypes, os, resource, subprocess, sys
-ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: what outlives its parent is waited for, and counted
-code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-try:
-    while True:
-        os.wait()
-except ChildProcessError:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(used.ru_utime + used.ru_stime)
-sys.exit(code)
-"""
+_LOOK_SECONDS = 0.02
 
 
 def cpu_of(job: list[str]) -> float:
-    """Returns the CPU seconds of a command and of all processes that it starts."""
-    done = subprocess.run([sys.executable, "-c", _REAPER, *job], check=True, capture_output=True, text=True)
-    return float(done.stdout)
+    """Returns the CPU seconds of a command and of all processes that it starts. They are looked at while they live:
+    nobody waits for PySpark's workers when its daemon ends, so the system adds their times to no parent's.
+    """
+    process = subprocess.Popen(job, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    seconds = {process.pid: 0.0}
+    alive = {process.pid}
+    while alive:
+        process.poll()
+        found = dict(_processes())
+        while new := {pid for pid, (parent, _) in found.items() if parent in seconds and pid not in seconds}:
+            seconds |= dict.fromkeys(new, 0.0)
+        alive = seconds.keys() & found.keys()
+        seconds |= {pid: found[pid][1] for pid in alive}
+        time.sleep(_LOOK_SECONDS)
+    assert process.returncode == 0
+    return sum(seconds.values())
+
+
+def _processes() -> Iterator[tuple[int, tuple[int, float]]]:
+    """Yields the machine's processes: the pid, its parent's, and its own CPU seconds (proc_pid_stat(5))."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            yield int(folder.name), (int(fields[1]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
 
 
 def measure_whole(records: int, codec: str, rounds: int) -> None:
