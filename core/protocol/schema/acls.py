@@ -7,11 +7,10 @@ DeleteAcls (API 31): filters that each name ACLs to delete.
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, int8, int16, int32, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, int8, int16, int32, string
 
 
-@message(api_key=29, valid="1-3", flexible="2+")
-class DescribeAclsRequest:
+class DescribeAclsRequest(Message, api_key=29, valid="1-3", flexible="2+"):
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable="0+")
     pattern_type_filter: int = int8(versions="1+", default=3)
@@ -21,24 +20,21 @@ class DescribeAclsRequest:
     permission_type: int = int8()
 
 
-@struct
-class AclDescription:
+class AclDescription(Struct):
     principal: str = string()
     host: str = string()
     operation: int = int8()
     permission_type: int = int8()
 
 
-@struct
-class DescribeAclsResource:
+class DescribeAclsResource(Struct):
     resource_type: int = int8()
     resource_name: str = string()
     pattern_type: int = int8(versions="1+", default=3)
     acls: list[AclDescription] = array(AclDescription)
 
 
-@message(api_key=29, valid="1-3", flexible="2+")
-class DescribeAclsResponse:
+class DescribeAclsResponse(Message, api_key=29, valid="1-3", flexible="2+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -48,8 +44,7 @@ class DescribeAclsResponse:
 DESCRIBE_ACLS = Api(DescribeAclsRequest, DescribeAclsResponse)
 
 
-@struct
-class AclCreation:
+class AclCreation(Struct):
     resource_type: int = int8()
     resource_name: str = string()
     resource_pattern_type: int = int8(versions="1+", default=3)
@@ -59,19 +54,16 @@ class AclCreation:
     permission_type: int = int8()
 
 
-@message(api_key=30, valid="1-3", flexible="2+")
-class CreateAclsRequest:
+class CreateAclsRequest(Message, api_key=30, valid="1-3", flexible="2+"):
     creations: list[AclCreation] = array(AclCreation)
 
 
-@struct
-class AclCreationResult:
+class AclCreationResult(Struct):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
 
 
-@message(api_key=30, valid="1-3", flexible="2+")
-class CreateAclsResponse:
+class CreateAclsResponse(Message, api_key=30, valid="1-3", flexible="2+"):
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)
 
@@ -79,8 +71,7 @@ class CreateAclsResponse:
 CREATE_ACLS = Api(CreateAclsRequest, CreateAclsResponse)
 
 
-@struct
-class DeleteAclsFilter:
+class DeleteAclsFilter(Struct):
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable="0+")
     pattern_type_filter: int = int8(versions="1+", default=3)
@@ -90,13 +81,11 @@ class DeleteAclsFilter:
     permission_type: int = int8()
 
 
-@message(api_key=31, valid="1-3", flexible="2+")
-class DeleteAclsRequest:
+class DeleteAclsRequest(Message, api_key=31, valid="1-3", flexible="2+"):
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
 
 
-@struct
-class DeleteAclsMatchingAcl:
+class DeleteAclsMatchingAcl(Struct):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     resource_type: int = int8()
@@ -108,15 +97,13 @@ class DeleteAclsMatchingAcl:
     permission_type: int = int8()
 
 
-@struct
-class DeleteAclsFilterResult:
+class DeleteAclsFilterResult(Struct):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
 
 
-@message(api_key=31, valid="1-3", flexible="2+")
-class DeleteAclsResponse:
+class DeleteAclsResponse(Message, api_key=31, valid="1-3", flexible="2+"):
     throttle_time_ms: int = int32()
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
 

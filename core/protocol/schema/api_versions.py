@@ -4,40 +4,35 @@ broker that it meant (KIP-1242).
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int16, int32, int64, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, boolean, int16, int32, int64, string
 
 
-@message(api_key=18, valid="0-5", flexible="3+")
-class ApiVersionsRequest:
+class ApiVersionsRequest(Message, api_key=18, valid="0-5", flexible="3+"):
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
     cluster_id: str | None = string("5+", None, nullable="5+", ignorable=True)
     node_id: int = int32("5+", -1, ignorable=True)
 
 
-@struct
-class ApiVersion:
+class ApiVersion(Struct):
     api_key: int = int16()
     min_version: int = int16()
     max_version: int = int16()
 
 
-@struct
-class SupportedFeatureKey:
+class SupportedFeatureKey(Struct):
     name: str = string("3+")
     min_version: int = int16("3+")
     max_version: int = int16("3+")
 
 
-@struct
-class FinalizedFeatureKey:
+class FinalizedFeatureKey(Struct):
     name: str = string("3+")
     max_version_level: int = int16("3+")
     min_version_level: int = int16("3+")
 
 
-@message(api_key=18, valid="0-5", flexible="3+")
-class ApiVersionsResponse:
+class ApiVersionsResponse(Message, api_key=18, valid="0-5", flexible="3+"):
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)
     throttle_time_ms: int = int32("1+", ignorable=True)

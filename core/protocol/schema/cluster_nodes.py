@@ -9,18 +9,16 @@ UpdateFeatures (API 57): finalizes another level of a feature, as transaction.ve
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int8, int16, int32, int64, message, string, struct, uint16, uuid
+from core.protocol.message import Api, Message, Struct, array, boolean, int8, int16, int32, int64, string, uint16, uuid
 
 
-@message(api_key=60, valid="0-2", flexible="0+")
-class DescribeClusterRequest:
+class DescribeClusterRequest(Message, api_key=60, valid="0-2", flexible="0+"):
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8("1+", 1)
     include_fenced_brokers: bool = boolean("2+")
 
 
-@struct
-class DescribeClusterBroker:
+class DescribeClusterBroker(Struct):
     broker_id: int = int32()
     host: str = string()
     port: int = int32()
@@ -28,8 +26,7 @@ class DescribeClusterBroker:
     is_fenced: bool = boolean("2+")
 
 
-@message(api_key=60, valid="0-2", flexible="0+")
-class DescribeClusterResponse:
+class DescribeClusterResponse(Message, api_key=60, valid="0-2", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string("0+", None, nullable="0+")
@@ -43,24 +40,20 @@ class DescribeClusterResponse:
 DESCRIBE_CLUSTER = Api(DescribeClusterRequest, DescribeClusterResponse)
 
 
-@struct
-class PartitionData:
+class PartitionData(Struct):
     partition_index: int = int32()
 
 
-@struct
-class TopicData:
+class TopicData(Struct):
     topic_name: str = string()
     partitions: list[PartitionData] = array(PartitionData)
 
 
-@message(api_key=55, valid="0-2", flexible="0+")
-class DescribeQuorumRequest:
+class DescribeQuorumRequest(Message, api_key=55, valid="0-2", flexible="0+"):
     topics: list[TopicData] = array(TopicData)
 
 
-@struct
-class ReplicaState:
+class ReplicaState(Struct):
     replica_id: int = int32()
     replica_directory_id: bytes = uuid("2+")
     log_end_offset: int = int64()
@@ -68,8 +61,7 @@ class ReplicaState:
     last_caught_up_timestamp: int = int64("1+", -1, ignorable=True)
 
 
-@struct
-class DescribedPartition:
+class DescribedPartition(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
@@ -80,27 +72,23 @@ class DescribedPartition:
     observers: list[ReplicaState] = array(ReplicaState)
 
 
-@struct
-class DescribedTopic:
+class DescribedTopic(Struct):
     topic_name: str = string()
     partitions: list[DescribedPartition] = array(DescribedPartition)
 
 
-@struct
-class Listener:
+class Listener(Struct):
     name: str = string("2+")
     host: str = string("2+")
     port: int = uint16("2+")
 
 
-@struct
-class Node:
+class Node(Struct):
     node_id: int = int32("2+")
     listeners: list[Listener] = array(Listener, "2+")
 
 
-@message(api_key=55, valid="0-2", flexible="0+")
-class DescribeQuorumResponse:
+class DescribeQuorumResponse(Message, api_key=55, valid="0-2", flexible="0+"):
     error_code: int = int16()
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
     topics: list[DescribedTopic] = array(DescribedTopic)
@@ -110,13 +98,11 @@ class DescribeQuorumResponse:
 DESCRIBE_QUORUM = Api(DescribeQuorumRequest, DescribeQuorumResponse)
 
 
-@message(api_key=64, valid="0", flexible="0+")
-class UnregisterBrokerRequest:
+class UnregisterBrokerRequest(Message, api_key=64, valid="0", flexible="0+"):
     broker_id: int = int32()
 
 
-@message(api_key=64, valid="0", flexible="0+")
-class UnregisterBrokerResponse:
+class UnregisterBrokerResponse(Message, api_key=64, valid="0", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -125,13 +111,11 @@ class UnregisterBrokerResponse:
 UNREGISTER_BROKER = Api(UnregisterBrokerRequest, UnregisterBrokerResponse)
 
 
-@message(api_key=94, valid="0", flexible="0+")
-class UnregisterControllerRequest:
+class UnregisterControllerRequest(Message, api_key=94, valid="0", flexible="0+"):
     controller_id: int = int32()
 
 
-@message(api_key=94, valid="0", flexible="0+")
-class UnregisterControllerResponse:
+class UnregisterControllerResponse(Message, api_key=94, valid="0", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -140,30 +124,26 @@ class UnregisterControllerResponse:
 UNREGISTER_CONTROLLER = Api(UnregisterControllerRequest, UnregisterControllerResponse)
 
 
-@struct
-class FeatureUpdateKey:
+class FeatureUpdateKey(Struct):
     feature: str = string()
     max_version_level: int = int16()
     allow_downgrade: bool = boolean("0")
     upgrade_type: int = int8("1+", 1)
 
 
-@message(api_key=57, valid="0-2", flexible="0+")
-class UpdateFeaturesRequest:
+class UpdateFeaturesRequest(Message, api_key=57, valid="0-2", flexible="0+"):
     timeout_ms: int = int32("0+", 60000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
     validate_only: bool = boolean("1+", False)
 
 
-@struct
-class UpdatableFeatureResult:
+class UpdatableFeatureResult(Struct):
     feature: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
 
 
-@message(api_key=57, valid="0-2", flexible="0+")
-class UpdateFeaturesResponse:
+class UpdateFeaturesResponse(Message, api_key=57, valid="0-2", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

@@ -7,32 +7,28 @@ ListConfigResources (API 74): which resources have settings of their own (KIP-11
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int8, int16, int32, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, boolean, int8, int16, int32, string
 
 
-@struct
-class DescribeConfigsResource:
+class DescribeConfigsResource(Struct):
     resource_type: int = int8()
     resource_name: str = string()
     configuration_keys: list[str] | None = array("string", nullable="0+")
 
 
-@message(api_key=32, valid="1-4", flexible="4+")
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(Message, api_key=32, valid="1-4", flexible="4+"):
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean("1+")
     include_documentation: bool = boolean("3+")
 
 
-@struct
-class DescribeConfigsSynonym:
+class DescribeConfigsSynonym(Struct):
     name: str = string("1+")
     value: str | None = string("1+", nullable="0+")
     source: int = int8("1+")
 
 
-@struct
-class DescribeConfigsResourceResult:
+class DescribeConfigsResourceResult(Struct):
     name: str = string()
     value: str | None = string(nullable="0+")
     read_only: bool = boolean()
@@ -43,8 +39,7 @@ class DescribeConfigsResourceResult:
     documentation: str | None = string("3+", nullable="0+", ignorable=True)
 
 
-@struct
-class DescribeConfigsResult:
+class DescribeConfigsResult(Struct):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     resource_type: int = int8()
@@ -52,8 +47,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 
-@message(api_key=32, valid="1-4", flexible="4+")
-class DescribeConfigsResponse:
+class DescribeConfigsResponse(Message, api_key=32, valid="1-4", flexible="4+"):
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
 
@@ -61,35 +55,30 @@ class DescribeConfigsResponse:
 DESCRIBE_CONFIGS = Api(DescribeConfigsRequest, DescribeConfigsResponse)
 
 
-@struct
-class AlterableConfig:
+class AlterableConfig(Struct):
     name: str = string()
     value: str | None = string(nullable="0+")
 
 
-@struct
-class AlterConfigsResource:
+class AlterConfigsResource(Struct):
     resource_type: int = int8()
     resource_name: str = string()
     configs: list[AlterableConfig] = array(AlterableConfig)
 
 
-@message(api_key=33, valid="0-2", flexible="2+")
-class AlterConfigsRequest:
+class AlterConfigsRequest(Message, api_key=33, valid="0-2", flexible="2+"):
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
 
-@struct
-class AlterConfigsResourceResponse:
+class AlterConfigsResourceResponse(Struct):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     resource_type: int = int8()
     resource_name: str = string()
 
 
-@message(api_key=33, valid="0-2", flexible="2+")
-class AlterConfigsResponse:
+class AlterConfigsResponse(Message, api_key=33, valid="0-2", flexible="2+"):
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
 
@@ -97,19 +86,16 @@ class AlterConfigsResponse:
 ALTER_CONFIGS = Api(AlterConfigsRequest, AlterConfigsResponse)
 
 
-@message(api_key=74, valid="0-1", flexible="0+")
-class ListConfigResourcesRequest:
+class ListConfigResourcesRequest(Message, api_key=74, valid="0-1", flexible="0+"):
     resource_types: list[int] = array("int8", "1+")
 
 
-@struct
-class ConfigResource:
+class ConfigResource(Struct):
     resource_name: str = string()
     resource_type: int = int8("1+", 16, ignorable=True)
 
 
-@message(api_key=74, valid="0-1", flexible="0+")
-class ListConfigResourcesResponse:
+class ListConfigResourcesResponse(Message, api_key=74, valid="0-1", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     config_resources: list[ConfigResource] = array(ConfigResource)

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int8, int16, int32, message, string, struct, struct_of, uuid
+from core.protocol.message import Api, Message, Struct, array, boolean, int8, int16, int32, string, struct_of, uuid
 
 
-@message(api_key=69, valid="0-1", flexible="0+")
-class ConsumerGroupDescribeRequest:
+class ConsumerGroupDescribeRequest(Message, api_key=69, valid="0-1", flexible="0+"):
     group_ids: list[str] = array("string")
     include_authorized_operations: bool = boolean()
 
 
-@struct
-class TopicPartitions:
+class TopicPartitions(Struct):
     topic_id: bytes = uuid()
     topic_name: str = string()
     partitions: list[int] = array("int32")
 
 
-@struct
-class Assignment:
+class Assignment(Struct):
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
-@struct
-class Member:
+class Member(Struct):
     member_id: str = string()
     instance_id: str | None = string("0+", None, nullable="0+")
     rack_id: str | None = string("0+", None, nullable="0+")
@@ -38,8 +34,7 @@ class Member:
     member_type: int = int8("1+", -1, ignorable=True)
 
 
-@struct
-class DescribedGroup:
+class DescribedGroup(Struct):
     error_code: int = int16()
     error_message: str | None = string("0+", None, nullable="0+")
     group_id: str = string()
@@ -51,8 +46,7 @@ class DescribedGroup:
     authorized_operations: int = int32("0+", -2147483648)
 
 
-@message(api_key=69, valid="0-1", flexible="0+")
-class ConsumerGroupDescribeResponse:
+class ConsumerGroupDescribeResponse(Message, api_key=69, valid="0-1", flexible="0+"):
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)
 

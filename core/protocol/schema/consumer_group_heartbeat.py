@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, int16, int32, message, string, struct, struct_of, uuid
+from core.protocol.message import Api, Message, Struct, array, int16, int32, string, struct_of, uuid
 
 
-@struct
-class TopicPartitions:
+class TopicPartitions(Struct):
     topic_id: bytes = uuid()
     partitions: list[int] = array("int32")
 
 
-@message(api_key=68, valid="0-1", flexible="0+")
-class ConsumerGroupHeartbeatRequest:
+class ConsumerGroupHeartbeatRequest(Message, api_key=68, valid="0-1", flexible="0+"):
     group_id: str = string()
     member_id: str = string()
     member_epoch: int = int32()
@@ -25,13 +23,11 @@ class ConsumerGroupHeartbeatRequest:
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, null_default=True, nullable="0+")
 
 
-@struct
-class Assignment:
+class Assignment(Struct):
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
-@message(api_key=68, valid="0-1", flexible="0+")
-class ConsumerGroupHeartbeatResponse:
+class ConsumerGroupHeartbeatResponse(Message, api_key=68, valid="0-1", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string("0+", None, nullable="0+")

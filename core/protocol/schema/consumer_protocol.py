@@ -6,17 +6,15 @@ org.apache.kafka.clients.consumer.internals.ConsumerProtocol).
 
 from __future__ import annotations
 
-from core.protocol.message import array, binary, int32, message, string, struct
+from core.protocol.message import Message, Struct, array, binary, int32, string
 
 
-@struct
-class TopicPartition:
+class TopicPartition(Struct):
     topic: str = string("1+")
     partitions: list[int] = array("int32", "1+")
 
 
-@message(valid="0-3", flexible="none")
-class ConsumerProtocolSubscription:
+class ConsumerProtocolSubscription(Message, valid="0-3", flexible="none"):
     topics: list[str] = array("string")
     user_data: bytes | None = binary("0+", None, nullable="0+")
     owned_partitions: list[TopicPartition] = array(TopicPartition, "1+", ignorable=True)
@@ -24,13 +22,11 @@ class ConsumerProtocolSubscription:
     rack_id: str | None = string("3+", None, nullable="3+", ignorable=True)
 
 
-@struct
-class AssignedPartitions:
+class AssignedPartitions(Struct):
     topic: str = string()
     partitions: list[int] = array("int32")
 
 
-@message(valid="0-3", flexible="none")
-class ConsumerProtocolAssignment:
+class ConsumerProtocolAssignment(Message, valid="0-3", flexible="none"):
     assigned_partitions: list[AssignedPartitions] = array(AssignedPartitions)
     user_data: bytes | None = binary("0+", None, nullable="0+")

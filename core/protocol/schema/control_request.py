@@ -7,11 +7,10 @@ UpdateMetadata (API 6): the controller tells every broker which brokers live, an
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int8, int16, int32, int64, message, string, struct, uuid
+from core.protocol.message import Api, Message, Struct, array, boolean, int8, int16, int32, int64, string, uuid
 
 
-@struct
-class LeaderAndIsrPartitionState:
+class LeaderAndIsrPartitionState(Struct):
     topic_name: str = string("0-1", ignorable=True)
     partition_index: int = int32()
     controller_epoch: int = int32()
@@ -26,22 +25,19 @@ class LeaderAndIsrPartitionState:
     leader_recovery_state: int = int8("6+")
 
 
-@struct
-class LeaderAndIsrTopicState:
+class LeaderAndIsrTopicState(Struct):
     topic_name: str = string("2+")
     topic_id: bytes = uuid("5+", ignorable=True)
     partition_states: list[LeaderAndIsrPartitionState] = array(LeaderAndIsrPartitionState, "2+")
 
 
-@struct
-class LeaderAndIsrLiveLeader:
+class LeaderAndIsrLiveLeader(Struct):
     broker_id: int = int32()
     host_name: str = string()
     port: int = int32()
 
 
-@message(api_key=4, valid="0-7", flexible="4+")
-class LeaderAndIsrRequest:
+class LeaderAndIsrRequest(Message, api_key=4, valid="0-7", flexible="4+"):
     controller_id: int = int32()
     is_k_raft_controller: bool = boolean("7+")
     controller_epoch: int = int32()
@@ -52,21 +48,18 @@ class LeaderAndIsrRequest:
     live_leaders: list[LeaderAndIsrLiveLeader] = array(LeaderAndIsrLiveLeader)
 
 
-@struct
-class LeaderAndIsrPartitionError:
+class LeaderAndIsrPartitionError(Struct):
     topic_name: str = string("0-4", ignorable=True)
     partition_index: int = int32()
     error_code: int = int16()
 
 
-@struct
-class LeaderAndIsrTopicError:
+class LeaderAndIsrTopicError(Struct):
     topic_id: bytes = uuid("5+")
     partition_errors: list[LeaderAndIsrPartitionError] = array(LeaderAndIsrPartitionError, "5+")
 
 
-@message(api_key=4, valid="0-7", flexible="4+")
-class LeaderAndIsrResponse:
+class LeaderAndIsrResponse(Message, api_key=4, valid="0-7", flexible="4+"):
     error_code: int = int16()
     partition_errors: list[LeaderAndIsrPartitionError] = array(LeaderAndIsrPartitionError, "0-4")
     topics: list[LeaderAndIsrTopicError] = array(LeaderAndIsrTopicError, "5+")
@@ -75,33 +68,28 @@ class LeaderAndIsrResponse:
 LEADER_AND_ISR = Api(LeaderAndIsrRequest, LeaderAndIsrResponse)
 
 
-@struct
-class StopReplicaPartitionV0:
+class StopReplicaPartitionV0(Struct):
     topic_name: str = string("0")
     partition_index: int = int32("0")
 
 
-@struct
-class StopReplicaTopicV1:
+class StopReplicaTopicV1(Struct):
     name: str = string("1-2")
     partition_indexes: list[int] = array("int32", "1-2")
 
 
-@struct
-class StopReplicaPartitionState:
+class StopReplicaPartitionState(Struct):
     partition_index: int = int32("3+")
     leader_epoch: int = int32("3+", -1)
     delete_partition: bool = boolean("3+")
 
 
-@struct
-class StopReplicaTopicState:
+class StopReplicaTopicState(Struct):
     topic_name: str = string("3+")
     partition_states: list[StopReplicaPartitionState] = array(StopReplicaPartitionState, "3+")
 
 
-@message(api_key=5, valid="0-4", flexible="2+")
-class StopReplicaRequest:
+class StopReplicaRequest(Message, api_key=5, valid="0-4", flexible="2+"):
     controller_id: int = int32()
     is_k_raft_controller: bool = boolean("4+")
     controller_epoch: int = int32()
@@ -112,15 +100,13 @@ class StopReplicaRequest:
     topic_states: list[StopReplicaTopicState] = array(StopReplicaTopicState, "3+")
 
 
-@struct
-class StopReplicaPartitionError:
+class StopReplicaPartitionError(Struct):
     topic_name: str = string()
     partition_index: int = int32()
     error_code: int = int16()
 
 
-@message(api_key=5, valid="0-4", flexible="2+")
-class StopReplicaResponse:
+class StopReplicaResponse(Message, api_key=5, valid="0-4", flexible="2+"):
     error_code: int = int16()
     partition_errors: list[StopReplicaPartitionError] = array(StopReplicaPartitionError)
 
@@ -128,8 +114,7 @@ class StopReplicaResponse:
 STOP_REPLICA = Api(StopReplicaRequest, StopReplicaResponse)
 
 
-@struct
-class UpdateMetadataPartitionState:
+class UpdateMetadataPartitionState(Struct):
     topic_name: str = string("0-4", ignorable=True)
     partition_index: int = int32()
     controller_epoch: int = int32()
@@ -141,23 +126,20 @@ class UpdateMetadataPartitionState:
     offline_replicas: list[int] = array("int32", "4+", ignorable=True)
 
 
-@struct
-class UpdateMetadataTopicState:
+class UpdateMetadataTopicState(Struct):
     topic_name: str = string("5+")
     topic_id: bytes = uuid("7+", ignorable=True)
     partition_states: list[UpdateMetadataPartitionState] = array(UpdateMetadataPartitionState, "5+")
 
 
-@struct
-class UpdateMetadataEndpoint:
+class UpdateMetadataEndpoint(Struct):
     port: int = int32("1+")
     host: str = string("1+")
     listener: str = string("3+", ignorable=True)
     security_protocol: int = int16("1+")
 
 
-@struct
-class UpdateMetadataBroker:
+class UpdateMetadataBroker(Struct):
     id: int = int32()
     v0_host: str = string("0", ignorable=True)
     v0_port: int = int32("0", ignorable=True)
@@ -165,8 +147,7 @@ class UpdateMetadataBroker:
     rack: str | None = string("2+", nullable="0+", ignorable=True)
 
 
-@message(api_key=6, valid="0-8", flexible="6+")
-class UpdateMetadataRequest:
+class UpdateMetadataRequest(Message, api_key=6, valid="0-8", flexible="6+"):
     controller_id: int = int32()
     is_k_raft_controller: bool = boolean("8+")
     type: int = int8("8+", tagged="8+", tag=0)
@@ -177,8 +158,7 @@ class UpdateMetadataRequest:
     live_brokers: list[UpdateMetadataBroker] = array(UpdateMetadataBroker)
 
 
-@message(api_key=6, valid="0-8", flexible="6+")
-class UpdateMetadataResponse:
+class UpdateMetadataResponse(Message, api_key=6, valid="0-8", flexible="6+"):
     error_code: int = int16()
 
 

@@ -10,17 +10,15 @@ not known here, only the request.
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, int8, int16, int32, int64, message, string, struct, uuid
+from core.protocol.message import Api, Message, Struct, array, int8, int16, int32, int64, string, uuid
 
 
-@struct
-class BrokerState:
+class BrokerState(Struct):
     broker_id: int = int32("3+")
     broker_epoch: int = int64("3+", -1)
 
 
-@struct
-class AlteredPartition:
+class AlteredPartition(Struct):
     partition_index: int = int32()
     leader_epoch: int = int32()
     new_isr: list[int] = array("int32", "0-2")
@@ -29,22 +27,19 @@ class AlteredPartition:
     partition_epoch: int = int32()
 
 
-@struct
-class AlteredTopic:
+class AlteredTopic(Struct):
     topic_name: str = string("0-1", ignorable=True)
     topic_id: bytes = uuid("2+", ignorable=True)
     partitions: list[AlteredPartition] = array(AlteredPartition)
 
 
-@message(api_key=56, valid="0-3", flexible="0+")
-class AlterPartitionRequest:
+class AlterPartitionRequest(Message, api_key=56, valid="0-3", flexible="0+"):
     broker_id: int = int32()
     broker_epoch: int = int64("0+", -1)
     topics: list[AlteredTopic] = array(AlteredTopic)
 
 
-@struct
-class AlteredPartitionResult:
+class AlteredPartitionResult(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     leader_id: int = int32()
@@ -54,15 +49,13 @@ class AlteredPartitionResult:
     partition_epoch: int = int32()
 
 
-@struct
-class AlteredTopicResult:
+class AlteredTopicResult(Struct):
     topic_name: str = string("0-1", ignorable=True)
     topic_id: bytes = uuid("2+", ignorable=True)
     partitions: list[AlteredPartitionResult] = array(AlteredPartitionResult)
 
 
-@message(api_key=56, valid="0-3", flexible="0+")
-class AlterPartitionResponse:
+class AlterPartitionResponse(Message, api_key=56, valid="0-3", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     topics: list[AlteredTopicResult] = array(AlteredTopicResult)
@@ -71,14 +64,12 @@ class AlterPartitionResponse:
 ALTER_PARTITION = Api(AlterPartitionRequest, AlterPartitionResponse)
 
 
-@message(api_key=67, valid="0", flexible="0+")
-class AllocateProducerIdsRequest:
+class AllocateProducerIdsRequest(Message, api_key=67, valid="0", flexible="0+"):
     broker_id: int = int32()
     broker_epoch: int = int64("0+", -1)
 
 
-@message(api_key=67, valid="0", flexible="0+")
-class AllocateProducerIdsResponse:
+class AllocateProducerIdsResponse(Message, api_key=67, valid="0", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     producer_id_start: int = int64()
@@ -88,20 +79,17 @@ class AllocateProducerIdsResponse:
 ALLOCATE_PRODUCER_IDS = Api(AllocateProducerIdsRequest, AllocateProducerIdsResponse)
 
 
-@message(api_key=7, valid="0-3", flexible="3+")
-class ControlledShutdownRequest:
+class ControlledShutdownRequest(Message, api_key=7, valid="0-3", flexible="3+"):
     broker_id: int = int32()
     broker_epoch: int = int64("2+", -1, ignorable=True)
 
 
-@struct
-class RemainingPartition:
+class RemainingPartition(Struct):
     topic_name: str = string()
     partition_index: int = int32()
 
 
-@message(api_key=7, valid="0-3", flexible="3+")
-class ControlledShutdownResponse:
+class ControlledShutdownResponse(Message, api_key=7, valid="0-3", flexible="3+"):
     error_code: int = int16()
     remaining_partitions: list[RemainingPartition] = array(RemainingPartition)
 

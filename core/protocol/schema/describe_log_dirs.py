@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int16, int32, int64, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, boolean, int16, int32, int64, string
 
 
-@struct
-class DescribableLogDirTopic:
+class DescribableLogDirTopic(Struct):
     topic: str = string()
     partitions: list[int] = array("int32")
 
 
-@message(api_key=35, valid="1-5", flexible="2+")
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(Message, api_key=35, valid="1-5", flexible="2+"):
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
 
 
-@struct
-class DescribeLogDirsPartition:
+class DescribeLogDirsPartition(Struct):
     partition_index: int = int32()
     partition_size: int = int64()
     offset_lag: int = int64()
     is_future_key: bool = boolean()
 
 
-@struct
-class DescribeLogDirsTopic:
+class DescribeLogDirsTopic(Struct):
     name: str = string()
     partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
 
 
-@struct
-class DescribeLogDirsResult:
+class DescribeLogDirsResult(Struct):
     error_code: int = int16()
     log_dir: str = string()
     topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
@@ -40,8 +35,7 @@ class DescribeLogDirsResult:
     is_cordoned: bool = boolean("5+", ignorable=True)
 
 
-@message(api_key=35, valid="1-5", flexible="2+")
-class DescribeLogDirsResponse:
+class DescribeLogDirsResponse(Message, api_key=35, valid="1-5", flexible="2+"):
     throttle_time_ms: int = int32()
     error_code: int = int16("3+", ignorable=True)
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)

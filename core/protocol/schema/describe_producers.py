@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, int16, int32, int64, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, int16, int32, int64, string
 
 
-@struct
-class TopicRequest:
+class TopicRequest(Struct):
     name: str = string()
     partition_indexes: list[int] = array("int32")
 
 
-@message(api_key=61, valid="0", flexible="0+")
-class DescribeProducersRequest:
+class DescribeProducersRequest(Message, api_key=61, valid="0", flexible="0+"):
     topics: list[TopicRequest] = array(TopicRequest)
 
 
-@struct
-class ProducerState:
+class ProducerState(Struct):
     producer_id: int = int64()
     producer_epoch: int = int32()
     last_sequence: int = int32("0+", -1)
@@ -26,22 +23,19 @@ class ProducerState:
     current_txn_start_offset: int = int64("0+", -1)
 
 
-@struct
-class PartitionResponse:
+class PartitionResponse(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string("0+", None, nullable="0+")
     active_producers: list[ProducerState] = array(ProducerState)
 
 
-@struct
-class TopicResponse:
+class TopicResponse(Struct):
     name: str = string()
     partitions: list[PartitionResponse] = array(PartitionResponse)
 
 
-@message(api_key=61, valid="0", flexible="0+")
-class DescribeProducersResponse:
+class DescribeProducersResponse(Message, api_key=61, valid="0", flexible="0+"):
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)
 

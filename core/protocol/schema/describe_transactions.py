@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, int16, int32, int64, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, int16, int32, int64, string
 
 
-@message(api_key=65, valid="0", flexible="0+")
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(Message, api_key=65, valid="0", flexible="0+"):
     transactional_ids: list[str] = array("string")
 
 
-@struct
-class TopicData:
+class TopicData(Struct):
     topic: str = string()
     partitions: list[int] = array("int32")
 
 
-@struct
-class TransactionState:
+class TransactionState(Struct):
     error_code: int = int16()
     transactional_id: str = string()
     transaction_state: str = string()
@@ -28,8 +25,7 @@ class TransactionState:
     topics: list[TopicData] = array(TopicData)
 
 
-@message(api_key=65, valid="0", flexible="0+")
-class DescribeTransactionsResponse:
+class DescribeTransactionsResponse(Message, api_key=65, valid="0", flexible="0+"):
     throttle_time_ms: int = int32()
     transaction_states: list[TransactionState] = array(TransactionState)
 

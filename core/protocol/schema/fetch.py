@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from core.protocol.message import (
     Api,
+    Message,
+    Struct,
     array,
     int8,
     int16,
     int32,
     int64,
-    message,
     record_bytes,
     string,
-    struct,
     struct_of,
     uuid,
 )
 from core.protocol.primitives import Records
 
 
-@struct
-class ReplicaState:
+class ReplicaState(Struct):
     replica_id: int = int32("15+", -1)
     replica_epoch: int = int64("15+", -1)
 
 
-@struct
-class FetchPartition:
+class FetchPartition(Struct):
     partition: int = int32()
     current_leader_epoch: int = int32("9+", -1, ignorable=True)
     fetch_offset: int = int64()
@@ -37,22 +35,19 @@ class FetchPartition:
     high_watermark: int = int64("18+", 0x7FFFFFFFFFFFFFFF, tagged="18+", tag=1, ignorable=True)
 
 
-@struct
-class FetchTopic:
+class FetchTopic(Struct):
     topic: str = string("0-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
-@struct
-class ForgottenTopic:
+class ForgottenTopic(Struct):
     topic: str = string("7-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
     partitions: list[int] = array("int32", "7+")
 
 
-@message(api_key=1, valid="4-18", flexible="12+")
-class FetchRequest:
+class FetchRequest(Message, api_key=1, valid="4-18", flexible="12+"):
     cluster_id: str | None = string("12+", None, nullable="12+", tagged="12+", tag=0, ignorable=True)
     replica_id: int = int32("0-14", -1)
     replica_state: ReplicaState = struct_of(ReplicaState, "15+", tagged="15+", tag=1)
@@ -67,32 +62,27 @@ class FetchRequest:
     rack_id: str = string("11+", ignorable=True)
 
 
-@struct
-class EpochEndOffset:
+class EpochEndOffset(Struct):
     epoch: int = int32("12+", -1)
     end_offset: int = int64("12+", -1)
 
 
-@struct
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(Struct):
     leader_id: int = int32("12+", -1)
     leader_epoch: int = int32("12+", -1)
 
 
-@struct
-class SnapshotId:
+class SnapshotId(Struct):
     end_offset: int = int64("0+", -1)
     epoch: int = int32("0+", -1)
 
 
-@struct
-class AbortedTransaction:
+class AbortedTransaction(Struct):
     producer_id: int = int64("4+")
     first_offset: int = int64("4+")
 
 
-@struct
-class PartitionData:
+class PartitionData(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     high_watermark: int = int64()
@@ -108,23 +98,20 @@ class PartitionData:
     records: Records | None = record_bytes(nullable="0+")
 
 
-@struct
-class FetchableTopicResponse:
+class FetchableTopicResponse(Struct):
     topic: str = string("0-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
 
 
-@struct
-class NodeEndpoint:
+class NodeEndpoint(Struct):
     node_id: int = int32("16+")
     host: str = string("16+")
     port: int = int32("16+")
     rack: str | None = string("16+", None, nullable="16+")
 
 
-@message(api_key=1, valid="4-18", flexible="12+")
-class FetchResponse:
+class FetchResponse(Message, api_key=1, valid="4-18", flexible="12+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("7+", ignorable=True)
     session_id: int = int32("7+")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, int8, int16, int32, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, int8, int16, int32, string
 
 
-@message(api_key=10, valid="0-6", flexible="3+")
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(Message, api_key=10, valid="0-6", flexible="3+"):
     key: str = string("0-3")
     key_type: int = int8("1+", 0)
     coordinator_keys: list[str] = array("string", "4+")
 
 
-@struct
-class Coordinator:
+class Coordinator(Struct):
     key: str = string("4+")
     node_id: int = int32("4+")
     host: str = string("4+")
@@ -22,8 +20,7 @@ class Coordinator:
     error_message: str | None = string("4+", nullable="4+", ignorable=True)
 
 
-@message(api_key=10, valid="0-6", flexible="3+")
-class FindCoordinatorResponse:
+class FindCoordinatorResponse(Message, api_key=10, valid="0-6", flexible="3+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0-3")
     error_message: str | None = string("1-3", nullable="1-3", ignorable=True)

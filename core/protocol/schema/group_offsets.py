@@ -9,26 +9,23 @@ topics go by id (KIP-1319).
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int16, int32, int64, message, string, struct, uuid
+from core.protocol.message import Api, Message, Struct, array, boolean, int16, int32, int64, string, uuid
 
 
-@struct
-class OffsetCommitRequestPartition:
+class OffsetCommitRequestPartition(Struct):
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32("6+", -1, ignorable=True)
     committed_metadata: str | None = string(nullable="0+")
 
 
-@struct
-class OffsetCommitRequestTopic:
+class OffsetCommitRequestTopic(Struct):
     name: str = string("0-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
-@message(api_key=8, valid="2-10", flexible="8+")
-class OffsetCommitRequest:
+class OffsetCommitRequest(Message, api_key=8, valid="2-10", flexible="8+"):
     group_id: str = string()
     generation_id_or_member_epoch: int = int32("1+", -1, ignorable=True)
     member_id: str = string("1+", ignorable=True)
@@ -37,21 +34,18 @@ class OffsetCommitRequest:
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
 
-@struct
-class OffsetResponsePartition:
+class OffsetResponsePartition(Struct):
     partition_index: int = int32()
     error_code: int = int16()
 
 
-@struct
-class OffsetCommitResponseTopic:
+class OffsetCommitResponseTopic(Struct):
     name: str = string("0-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
     partitions: list[OffsetResponsePartition] = array(OffsetResponsePartition)
 
 
-@message(api_key=8, valid="2-10", flexible="8+")
-class OffsetCommitResponse:
+class OffsetCommitResponse(Message, api_key=8, valid="2-10", flexible="8+"):
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
 
@@ -59,37 +53,32 @@ class OffsetCommitResponse:
 OFFSET_COMMIT = Api(OffsetCommitRequest, OffsetCommitResponse)
 
 
-@struct
-class OffsetFetchRequestTopic:
+class OffsetFetchRequestTopic(Struct):
     name: str = string("0-7")
     partition_indexes: list[int] = array("int32", "0-7")
 
 
-@struct
-class OffsetFetchRequestTopics:
+class OffsetFetchRequestTopics(Struct):
     name: str = string("8-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
     partition_indexes: list[int] = array("int32", "8+")
 
 
-@struct
-class OffsetFetchRequestGroup:
+class OffsetFetchRequestGroup(Struct):
     group_id: str = string("8+")
     member_id: str | None = string("9+", None, nullable="9+", ignorable=True)
     member_epoch: int = int32("9+", -1, ignorable=True)
     topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, "8+", nullable="8+")
 
 
-@message(api_key=9, valid="1-10", flexible="6+")
-class OffsetFetchRequest:
+class OffsetFetchRequest(Message, api_key=9, valid="1-10", flexible="6+"):
     group_id: str = string("0-7")
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "0-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, "8+")
     require_stable: bool = boolean("7+")
 
 
-@struct
-class OffsetFetchResponsePartition:
+class OffsetFetchResponsePartition(Struct):
     partition_index: int = int32("0-7")
     committed_offset: int = int64("0-7")
     committed_leader_epoch: int = int32("5-7", -1, ignorable=True)
@@ -97,14 +86,12 @@ class OffsetFetchResponsePartition:
     error_code: int = int16("0-7")
 
 
-@struct
-class OffsetFetchResponseTopic:
+class OffsetFetchResponseTopic(Struct):
     name: str = string("0-7")
     partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, "0-7")
 
 
-@struct
-class OffsetFetchResponsePartitions:
+class OffsetFetchResponsePartitions(Struct):
     partition_index: int = int32("8+")
     committed_offset: int = int64("8+")
     committed_leader_epoch: int = int32("8+", -1, ignorable=True)
@@ -112,22 +99,19 @@ class OffsetFetchResponsePartitions:
     error_code: int = int16("8+")
 
 
-@struct
-class OffsetFetchResponseTopics:
+class OffsetFetchResponseTopics(Struct):
     name: str = string("8-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+")
 
 
-@struct
-class OffsetFetchResponseGroup:
+class OffsetFetchResponseGroup(Struct):
     group_id: str = string("8+")
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, "8+")
     error_code: int = int16("8+")
 
 
-@message(api_key=9, valid="1-10", flexible="6+")
-class OffsetFetchResponse:
+class OffsetFetchResponse(Message, api_key=9, valid="1-10", flexible="6+"):
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")
     error_code: int = int16("2-7", ignorable=True)
@@ -137,31 +121,26 @@ class OffsetFetchResponse:
 OFFSET_FETCH = Api(OffsetFetchRequest, OffsetFetchResponse)
 
 
-@struct
-class OffsetDeleteRequestPartition:
+class OffsetDeleteRequestPartition(Struct):
     partition_index: int = int32()
 
 
-@struct
-class OffsetDeleteRequestTopic:
+class OffsetDeleteRequestTopic(Struct):
     name: str = string()
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
-@message(api_key=47, valid="0", flexible="none")
-class OffsetDeleteRequest:
+class OffsetDeleteRequest(Message, api_key=47, valid="0", flexible="none"):
     group_id: str = string()
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
 
 
-@struct
-class OffsetDeleteResponseTopic:
+class OffsetDeleteResponseTopic(Struct):
     name: str = string()
     partitions: list[OffsetResponsePartition] = array(OffsetResponsePartition)
 
 
-@message(api_key=47, valid="0", flexible="none")
-class OffsetDeleteResponse:
+class OffsetDeleteResponse(Message, api_key=47, valid="0", flexible="none"):
     error_code: int = int16()
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
@@ -170,23 +149,20 @@ class OffsetDeleteResponse:
 OFFSET_DELETE = Api(OffsetDeleteRequest, OffsetDeleteResponse)
 
 
-@struct
-class TxnOffsetCommitRequestPartition:
+class TxnOffsetCommitRequestPartition(Struct):
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32("2+", -1, ignorable=True)
     committed_metadata: str | None = string(nullable="0+")
 
 
-@struct
-class TxnOffsetCommitRequestTopic:
+class TxnOffsetCommitRequestTopic(Struct):
     name: str = string("0-5", ignorable=True)
     topic_id: bytes = uuid("6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
-@message(api_key=28, valid="0-6", flexible="3+")
-class TxnOffsetCommitRequest:
+class TxnOffsetCommitRequest(Message, api_key=28, valid="0-6", flexible="3+"):
     transactional_id: str = string()
     group_id: str = string()
     producer_id: int = int64()
@@ -197,15 +173,13 @@ class TxnOffsetCommitRequest:
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
 
 
-@struct
-class TxnOffsetCommitResponseTopic:
+class TxnOffsetCommitResponseTopic(Struct):
     name: str = string("0-5", ignorable=True)
     topic_id: bytes = uuid("6+", ignorable=True)
     partitions: list[OffsetResponsePartition] = array(OffsetResponsePartition)
 
 
-@message(api_key=28, valid="0-6", flexible="3+")
-class TxnOffsetCommitResponse:
+class TxnOffsetCommitResponse(Message, api_key=28, valid="0-6", flexible="3+"):
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 

@@ -7,18 +7,16 @@ org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde and its message d
 
 from __future__ import annotations
 
-from core.protocol.message import array, binary, int8, int32, int64, message, string, struct, struct_of, uuid
+from core.protocol.message import Message, Struct, array, binary, int8, int32, int64, string, struct_of, uuid
 
 
-@message(api_key=1, valid="0", flexible="none")
-class OffsetCommitKey:
+class OffsetCommitKey(Message, api_key=1, valid="0", flexible="none"):
     group: str = string("0")
     topic: str = string("0")
     partition: int = int32("0")
 
 
-@message(api_key=1, valid="0-4", flexible="4+")
-class OffsetCommitValue:
+class OffsetCommitValue(Message, api_key=1, valid="0-4", flexible="4+"):
     offset: int = int64()
     leader_epoch: int = int32("3+", -1, ignorable=True)
     metadata: str = string()
@@ -27,13 +25,11 @@ class OffsetCommitValue:
     topic_id: bytes = uuid("4+", tagged="4+", tag=0, ignorable=True)
 
 
-@message(api_key=2, valid="0", flexible="none")
-class GroupMetadataKey:
+class GroupMetadataKey(Message, api_key=2, valid="0", flexible="none"):
     group: str = string("0")
 
 
-@struct
-class MemberMetadata:
+class MemberMetadata(Struct):
     member_id: str = string()
     group_instance_id: str | None = string("3+", None, nullable="3+", ignorable=True)
     client_id: str = string()
@@ -44,8 +40,7 @@ class MemberMetadata:
     assignment: bytes = binary()
 
 
-@message(api_key=2, valid="0-4", flexible="4+")
-class GroupMetadataValue:
+class GroupMetadataValue(Message, api_key=2, valid="0-4", flexible="4+"):
     protocol_type: str = string()
     generation: int = int32()
     protocol: str | None = string(nullable="0+")
@@ -54,61 +49,51 @@ class GroupMetadataValue:
     members: list[MemberMetadata] = array(MemberMetadata)
 
 
-@message(api_key=3, valid="0", flexible="none")
-class ConsumerGroupMetadataKey:
+class ConsumerGroupMetadataKey(Message, api_key=3, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@message(api_key=3, valid="0", flexible="0+")
-class ConsumerGroupMetadataValue:
+class ConsumerGroupMetadataValue(Message, api_key=3, valid="0", flexible="0+"):
     epoch: int = int32()
     metadata_hash: int = int64(tagged="0+", tag=0)
 
 
-@message(api_key=4, valid="0", flexible="none")
-class ConsumerGroupPartitionMetadataKey:
+class ConsumerGroupPartitionMetadataKey(Message, api_key=4, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@struct
-class PartitionMetadata:
+class PartitionMetadata(Struct):
     partition: int = int32()
     racks: list[str] = array("string")
 
 
-@struct
-class TopicMetadata:
+class TopicMetadata(Struct):
     topic_id: bytes = uuid()
     topic_name: str = string()
     num_partitions: int = int32()
     partition_metadata: list[PartitionMetadata] = array(PartitionMetadata)
 
 
-@message(api_key=4, valid="0", flexible="0+")
-class ConsumerGroupPartitionMetadataValue:
+class ConsumerGroupPartitionMetadataValue(Message, api_key=4, valid="0", flexible="0+"):
     topics: list[TopicMetadata] = array(TopicMetadata)
 
 
-@message(api_key=5, valid="0", flexible="none")
-class ConsumerGroupMemberMetadataKey:
+class ConsumerGroupMemberMetadataKey(Message, api_key=5, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@struct
-class ClassicProtocol:
+class ClassicProtocol(Struct):
     name: str = string()
     metadata: bytes = binary()
 
 
-@struct
-class ClassicMemberMetadata:
+class ClassicMemberMetadata(Struct):
     session_timeout_ms: int = int32()
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
 
 
-@message(api_key=5, valid="0", flexible="0+")
-class ConsumerGroupMemberMetadataValue:
+class ConsumerGroupMemberMetadataValue(Message, api_key=5, valid="0", flexible="0+"):
     instance_id: str | None = string(nullable="0+")
     rack_id: str | None = string(nullable="0+")
     client_id: str = string()
@@ -122,49 +107,41 @@ class ConsumerGroupMemberMetadataValue:
     )
 
 
-@message(api_key=6, valid="0", flexible="none")
-class ConsumerGroupTargetAssignmentMetadataKey:
+class ConsumerGroupTargetAssignmentMetadataKey(Message, api_key=6, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@message(api_key=6, valid="0", flexible="0+")
-class ConsumerGroupTargetAssignmentMetadataValue:
+class ConsumerGroupTargetAssignmentMetadataValue(Message, api_key=6, valid="0", flexible="0+"):
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tagged="0+", tag=0, ignorable=True)
 
 
-@message(api_key=7, valid="0", flexible="none")
-class ConsumerGroupTargetAssignmentMemberKey:
+class ConsumerGroupTargetAssignmentMemberKey(Message, api_key=7, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@struct
-class TopicPartition:
+class TopicPartition(Struct):
     topic_id: bytes = uuid()
     partitions: list[int] = array("int32")
 
 
-@message(api_key=7, valid="0", flexible="0+")
-class ConsumerGroupTargetAssignmentMemberValue:
+class ConsumerGroupTargetAssignmentMemberValue(Message, api_key=7, valid="0", flexible="0+"):
     topic_partitions: list[TopicPartition] = array(TopicPartition)
 
 
-@message(api_key=8, valid="0", flexible="none")
-class ConsumerGroupCurrentMemberAssignmentKey:
+class ConsumerGroupCurrentMemberAssignmentKey(Message, api_key=8, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@struct
-class TopicPartitions:
+class TopicPartitions(Struct):
     topic_id: bytes = uuid()
     partitions: list[int] = array("int32")
     assignment_epochs: list[int] | None = array("int32", nullable="0+", tagged="0+", tag=0)
 
 
-@message(api_key=8, valid="0", flexible="0+")
-class ConsumerGroupCurrentMemberAssignmentValue:
+class ConsumerGroupCurrentMemberAssignmentValue(Message, api_key=8, valid="0", flexible="0+"):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
@@ -172,14 +149,12 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions)
 
 
-@message(api_key=16, valid="0", flexible="none")
-class ConsumerGroupRegularExpressionKey:
+class ConsumerGroupRegularExpressionKey(Message, api_key=16, valid="0", flexible="none"):
     group_id: str = string("0")
     regular_expression: str = string("0")
 
 
-@message(api_key=16, valid="0", flexible="0+")
-class ConsumerGroupRegularExpressionValue:
+class ConsumerGroupRegularExpressionValue(Message, api_key=16, valid="0", flexible="0+"):
     topics: list[str] = array("string")
     version: int = int64()
     timestamp: int = int64()

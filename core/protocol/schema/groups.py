@@ -11,25 +11,22 @@ LeaveGroup (API 13): members leave a classic group; several at once from version
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, binary, boolean, int16, int32, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, binary, boolean, int16, int32, string
 
 
-@message(api_key=16, valid="0-5", flexible="3+")
-class ListGroupsRequest:
+class ListGroupsRequest(Message, api_key=16, valid="0-5", flexible="3+"):
     states_filter: list[str] = array("string", "4+")
     types_filter: list[str] = array("string", "5+")
 
 
-@struct
-class ListedGroup:
+class ListedGroup(Struct):
     group_id: str = string()
     protocol_type: str = string()
     group_state: str = string("4+", ignorable=True)
     group_type: str = string("5+", ignorable=True)
 
 
-@message(api_key=16, valid="0-5", flexible="3+")
-class ListGroupsResponse:
+class ListGroupsResponse(Message, api_key=16, valid="0-5", flexible="3+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()
     groups: list[ListedGroup] = array(ListedGroup)
@@ -38,14 +35,12 @@ class ListGroupsResponse:
 LIST_GROUPS = Api(ListGroupsRequest, ListGroupsResponse)
 
 
-@message(api_key=15, valid="0-6", flexible="5+")
-class DescribeGroupsRequest:
+class DescribeGroupsRequest(Message, api_key=15, valid="0-6", flexible="5+"):
     groups: list[str] = array("string")
     include_authorized_operations: bool = boolean("3+")
 
 
-@struct
-class DescribedGroupMember:
+class DescribedGroupMember(Struct):
     member_id: str = string()
     group_instance_id: str | None = string("4+", None, nullable="4+", ignorable=True)
     client_id: str = string()
@@ -54,8 +49,7 @@ class DescribedGroupMember:
     member_assignment: bytes = binary()
 
 
-@struct
-class DescribedGroup:
+class DescribedGroup(Struct):
     error_code: int = int16()
     error_message: str | None = string("6+", None, nullable="6+")
     group_id: str = string()
@@ -66,8 +60,7 @@ class DescribedGroup:
     authorized_operations: int = int32("3+", -2147483648)
 
 
-@message(api_key=15, valid="0-6", flexible="5+")
-class DescribeGroupsResponse:
+class DescribeGroupsResponse(Message, api_key=15, valid="0-6", flexible="5+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)
 
@@ -75,20 +68,17 @@ class DescribeGroupsResponse:
 DESCRIBE_GROUPS = Api(DescribeGroupsRequest, DescribeGroupsResponse)
 
 
-@message(api_key=42, valid="0-3", flexible="2+")
-class DeleteGroupsRequest:
+class DeleteGroupsRequest(Message, api_key=42, valid="0-3", flexible="2+"):
     groups_names: list[str] = array("string")
 
 
-@struct
-class DeletableGroupResult:
+class DeletableGroupResult(Struct):
     group_id: str = string()
     error_code: int = int16()
     error_message: str | None = string("3+", None, nullable="3+", ignorable=True)
 
 
-@message(api_key=42, valid="0-3", flexible="2+")
-class DeleteGroupsResponse:
+class DeleteGroupsResponse(Message, api_key=42, valid="0-3", flexible="2+"):
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)
 
@@ -96,14 +86,12 @@ class DeleteGroupsResponse:
 DELETE_GROUPS = Api(DeleteGroupsRequest, DeleteGroupsResponse)
 
 
-@struct
-class JoinGroupRequestProtocol:
+class JoinGroupRequestProtocol(Struct):
     name: str = string()
     metadata: bytes = binary()
 
 
-@message(api_key=11, valid="0-9", flexible="6+")
-class JoinGroupRequest:
+class JoinGroupRequest(Message, api_key=11, valid="0-9", flexible="6+"):
     group_id: str = string()
     session_timeout_ms: int = int32()
     rebalance_timeout_ms: int = int32("1+", -1, ignorable=True)
@@ -114,15 +102,13 @@ class JoinGroupRequest:
     reason: str | None = string("8+", None, nullable="8+", ignorable=True)
 
 
-@struct
-class JoinGroupResponseMember:
+class JoinGroupResponseMember(Struct):
     member_id: str = string()
     group_instance_id: str | None = string("5+", None, nullable="5+", ignorable=True)
     metadata: bytes = binary()
 
 
-@message(api_key=11, valid="0-9", flexible="6+")
-class JoinGroupResponse:
+class JoinGroupResponse(Message, api_key=11, valid="0-9", flexible="6+"):
     throttle_time_ms: int = int32("2+", ignorable=True)
     error_code: int = int16()
     generation_id: int = int32("0+", -1)
@@ -137,14 +123,12 @@ class JoinGroupResponse:
 JOIN_GROUP = Api(JoinGroupRequest, JoinGroupResponse)
 
 
-@struct
-class SyncGroupRequestAssignment:
+class SyncGroupRequestAssignment(Struct):
     member_id: str = string()
     assignment: bytes = binary()
 
 
-@message(api_key=14, valid="0-5", flexible="4+")
-class SyncGroupRequest:
+class SyncGroupRequest(Message, api_key=14, valid="0-5", flexible="4+"):
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
@@ -154,8 +138,7 @@ class SyncGroupRequest:
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
-@message(api_key=14, valid="0-5", flexible="4+")
-class SyncGroupResponse:
+class SyncGroupResponse(Message, api_key=14, valid="0-5", flexible="4+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()
     protocol_type: str | None = string("5+", None, nullable="5+", ignorable=True)
@@ -166,16 +149,14 @@ class SyncGroupResponse:
 SYNC_GROUP = Api(SyncGroupRequest, SyncGroupResponse)
 
 
-@message(api_key=12, valid="0-4", flexible="4+")
-class HeartbeatRequest:
+class HeartbeatRequest(Message, api_key=12, valid="0-4", flexible="4+"):
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
     group_instance_id: str | None = string("3+", None, nullable="3+")
 
 
-@message(api_key=12, valid="0-4", flexible="4+")
-class HeartbeatResponse:
+class HeartbeatResponse(Message, api_key=12, valid="0-4", flexible="4+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()
 
@@ -183,29 +164,25 @@ class HeartbeatResponse:
 HEARTBEAT = Api(HeartbeatRequest, HeartbeatResponse)
 
 
-@struct
-class MemberIdentity:
+class MemberIdentity(Struct):
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", None, nullable="3+")
     reason: str | None = string("5+", None, nullable="5+", ignorable=True)
 
 
-@message(api_key=13, valid="0-5", flexible="4+")
-class LeaveGroupRequest:
+class LeaveGroupRequest(Message, api_key=13, valid="0-5", flexible="4+"):
     group_id: str = string()
     member_id: str = string("0-2")
     members: list[MemberIdentity] = array(MemberIdentity, "3+")
 
 
-@struct
-class MemberResponse:
+class MemberResponse(Struct):
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable="3+")
     error_code: int = int16("3+")
 
 
-@message(api_key=13, valid="0-5", flexible="4+")
-class LeaveGroupResponse:
+class LeaveGroupResponse(Message, api_key=13, valid="0-5", flexible="4+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()
     members: list[MemberResponse] = array(MemberResponse, "3+")

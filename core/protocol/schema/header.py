@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from core.protocol.message import int16, int32, message, string
+from core.protocol.message import Message, int16, int32, string
 
 
-@message(valid="1-2", flexible="2+")
-class RequestHeader:
+class RequestHeader(Message, valid="1-2", flexible="2+"):
     request_api_key: int = int16()
     request_api_version: int = int16()
     correlation_id: int = int32()
     client_id: str | None = string("1+", nullable="1+", never_flexible=True, is_lenient=True)
 
 
-@message(valid="0-1", flexible="1+")
-class ResponseHeader:
+class ResponseHeader(Message, valid="0-1", flexible="1+"):
     correlation_id: int = int32()

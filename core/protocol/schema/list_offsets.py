@@ -6,32 +6,28 @@ OffsetForLeaderEpoch (API 23): where a leader epoch ended; readers notice a log 
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, int8, int16, int32, int64, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, int8, int16, int32, int64, string
 
 
-@struct
-class ListOffsetsPartition:
+class ListOffsetsPartition(Struct):
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", -1, ignorable=True)
     timestamp: int = int64()
 
 
-@struct
-class ListOffsetsTopic:
+class ListOffsetsTopic(Struct):
     name: str = string()
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-@message(api_key=2, valid="1-11", flexible="6+")
-class ListOffsetsRequest:
+class ListOffsetsRequest(Message, api_key=2, valid="1-11", flexible="6+"):
     replica_id: int = int32()
     isolation_level: int = int8("2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
     timeout_ms: int = int32("10+", ignorable=True)
 
 
-@struct
-class ListOffsetsPartitionResponse:
+class ListOffsetsPartitionResponse(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     timestamp: int = int64("1+", -1)
@@ -39,14 +35,12 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = int32("4+", -1)
 
 
-@struct
-class ListOffsetsTopicResponse:
+class ListOffsetsTopicResponse(Struct):
     name: str = string()
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-@message(api_key=2, valid="1-11", flexible="6+")
-class ListOffsetsResponse:
+class ListOffsetsResponse(Message, api_key=2, valid="1-11", flexible="6+"):
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
 
@@ -54,41 +48,35 @@ class ListOffsetsResponse:
 LIST_OFFSETS = Api(ListOffsetsRequest, ListOffsetsResponse)
 
 
-@struct
-class OffsetForLeaderPartition:
+class OffsetForLeaderPartition(Struct):
     partition: int = int32()
     current_leader_epoch: int = int32("2+", -1, ignorable=True)
     leader_epoch: int = int32()
 
 
-@struct
-class OffsetForLeaderTopic:
+class OffsetForLeaderTopic(Struct):
     topic: str = string()
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
-@message(api_key=23, valid="2-4", flexible="4+")
-class OffsetForLeaderEpochRequest:
+class OffsetForLeaderEpochRequest(Message, api_key=23, valid="2-4", flexible="4+"):
     replica_id: int = int32("3+", -2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
-@struct
-class EpochEndOffset:
+class EpochEndOffset(Struct):
     error_code: int = int16()
     partition: int = int32()
     leader_epoch: int = int32("1+", -1, ignorable=True)
     end_offset: int = int64("0+", -1)
 
 
-@struct
-class OffsetForLeaderTopicResult:
+class OffsetForLeaderTopicResult(Struct):
     topic: str = string()
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
-@message(api_key=23, valid="2-4", flexible="4+")
-class OffsetForLeaderEpochResponse:
+class OffsetForLeaderEpochResponse(Message, api_key=23, valid="2-4", flexible="4+"):
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
 

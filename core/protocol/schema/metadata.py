@@ -6,33 +6,29 @@ DescribeTopicPartitions (API 75): topics with their partitions, a page at a time
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int16, int32, message, string, struct, struct_of, uuid
+from core.protocol.message import Api, Message, Struct, array, boolean, int16, int32, string, struct_of, uuid
 
 
-@struct
-class MetadataRequestTopic:
+class MetadataRequestTopic(Struct):
     topic_id: bytes = uuid("10+", ignorable=True)
     name: str | None = string(nullable="10+")
 
 
-@message(api_key=3, valid="0-13", flexible="9+")
-class MetadataRequest:
+class MetadataRequest(Message, api_key=3, valid="0-13", flexible="9+"):
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", True)
     include_cluster_authorized_operations: bool = boolean("8-10")
     include_topic_authorized_operations: bool = boolean("8+")
 
 
-@struct
-class MetadataResponseBroker:
+class MetadataResponseBroker(Struct):
     node_id: int = int32()
     host: str = string()
     port: int = int32()
     rack: str | None = string("1+", None, nullable="1+", ignorable=True)
 
 
-@struct
-class MetadataResponsePartition:
+class MetadataResponsePartition(Struct):
     error_code: int = int16()
     partition_index: int = int32()
     leader_id: int = int32()
@@ -42,8 +38,7 @@ class MetadataResponsePartition:
     offline_replicas: list[int] = array("int32", "5+", ignorable=True)
 
 
-@struct
-class MetadataResponseTopic:
+class MetadataResponseTopic(Struct):
     error_code: int = int16()
     name: str | None = string(nullable="12+")
     topic_id: bytes = uuid("10+", ignorable=True)
@@ -52,8 +47,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = int32("8+", -2147483648)
 
 
-@message(api_key=3, valid="0-13", flexible="9+")
-class MetadataResponse:
+class MetadataResponse(Message, api_key=3, valid="0-13", flexible="9+"):
     throttle_time_ms: int = int32("3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
     cluster_id: str | None = string("2+", None, nullable="2+", ignorable=True)
@@ -66,26 +60,22 @@ class MetadataResponse:
 METADATA = Api(MetadataRequest, MetadataResponse)
 
 
-@struct
-class TopicRequest:
+class TopicRequest(Struct):
     name: str = string()
 
 
-@struct
-class Cursor:
+class Cursor(Struct):
     topic_name: str = string()
     partition_index: int = int32()
 
 
-@message(api_key=75, valid="0", flexible="0+")
-class DescribeTopicPartitionsRequest:
+class DescribeTopicPartitionsRequest(Message, api_key=75, valid="0", flexible="0+"):
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32("0+", 2000)
     cursor: Cursor | None = struct_of(Cursor, null_default=True, nullable="0+")
 
 
-@struct
-class DescribeTopicPartitionsResponsePartition:
+class DescribeTopicPartitionsResponsePartition(Struct):
     error_code: int = int16()
     partition_index: int = int32()
     leader_id: int = int32()
@@ -97,8 +87,7 @@ class DescribeTopicPartitionsResponsePartition:
     offline_replicas: list[int] = array("int32", ignorable=True)
 
 
-@struct
-class DescribeTopicPartitionsResponseTopic:
+class DescribeTopicPartitionsResponseTopic(Struct):
     error_code: int = int16()
     name: str | None = string(nullable="0+")
     topic_id: bytes = uuid(ignorable=True)
@@ -107,8 +96,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_authorized_operations: int = int32("0+", -2147483648)
 
 
-@message(api_key=75, valid="0", flexible="0+")
-class DescribeTopicPartitionsResponse:
+class DescribeTopicPartitionsResponse(Message, api_key=75, valid="0", flexible="0+"):
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
     next_cursor: Cursor | None = struct_of(Cursor, null_default=True, nullable="0+")

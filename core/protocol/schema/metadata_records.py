@@ -6,6 +6,8 @@ message (org.apache.kafka.metadata.MetadataRecordSerde)."""
 from __future__ import annotations
 
 from core.protocol.message import (
+    Message,
+    Struct,
     array,
     binary,
     boolean,
@@ -14,22 +16,18 @@ from core.protocol.message import (
     int16,
     int32,
     int64,
-    message,
     string,
-    struct,
     uint16,
     uuid,
 )
 
 
-@message(api_key=2, valid="0", flexible="0+")
-class TopicRecord:
+class TopicRecord(Message, api_key=2, valid="0", flexible="0+"):
     name: str = string()
     topic_id: bytes = uuid()
 
 
-@message(api_key=3, valid="0-2", flexible="0+")
-class PartitionRecord:
+class PartitionRecord(Message, api_key=3, valid="0-2", flexible="0+"):
     partition_id: int = int32("0+", -1)
     topic_id: bytes = uuid()
     replicas: list[int] = array("int32")
@@ -47,8 +45,7 @@ class PartitionRecord:
     last_known_elr: list[int] | None = array("int32", "2+", null_default=True, nullable="2+", tagged="2+", tag=2)
 
 
-@message(api_key=5, valid="0-2", flexible="0+")
-class PartitionChangeRecord:
+class PartitionChangeRecord(Message, api_key=5, valid="0-2", flexible="0+"):
     partition_id: int = int32("0+", -1)
     topic_id: bytes = uuid()
     isr: list[int] | None = array("int32", null_default=True, nullable="0+", tagged="0+", tag=0)
@@ -64,49 +61,42 @@ class PartitionChangeRecord:
     last_known_elr: list[int] | None = array("int32", "2+", null_default=True, nullable="2+", tagged="2+", tag=7)
 
 
-@message(api_key=9, valid="0", flexible="0+")
-class RemoveTopicRecord:
+class RemoveTopicRecord(Message, api_key=9, valid="0", flexible="0+"):
     topic_id: bytes = uuid()
 
 
-@message(api_key=4, valid="0", flexible="0+")
-class ConfigRecord:
+class ConfigRecord(Message, api_key=4, valid="0", flexible="0+"):
     resource_type: int = int8()
     resource_name: str = string()
     name: str = string()
     value: str | None = string(nullable="0+")
 
 
-@message(api_key=12, valid="0", flexible="0+")
-class FeatureLevelRecord:
+class FeatureLevelRecord(Message, api_key=12, valid="0", flexible="0+"):
     name: str = string()
     feature_level: int = int16()
 
 
-@message(api_key=15, valid="0", flexible="0+")
-class ProducerIdsRecord:
+class ProducerIdsRecord(Message, api_key=15, valid="0", flexible="0+"):
     broker_id: int = int32()
     broker_epoch: int = int64("0+", -1)
     next_producer_id: int = int64()
 
 
-@struct
-class BrokerEndpoint:
+class BrokerEndpoint(Struct):
     name: str = string()
     host: str = string()
     port: int = uint16()
     security_protocol: int = int16()
 
 
-@struct
-class BrokerFeature:
+class BrokerFeature(Struct):
     name: str = string()
     min_supported_version: int = int16()
     max_supported_version: int = int16()
 
 
-@message(api_key=0, valid="0-4", flexible="0+")
-class RegisterBrokerRecord:
+class RegisterBrokerRecord(Message, api_key=0, valid="0-4", flexible="0+"):
     broker_id: int = int32()
     is_migrating_zk_broker: bool = boolean("2+")
     incarnation_id: bytes = uuid()
@@ -120,8 +110,7 @@ class RegisterBrokerRecord:
     cordoned_log_dirs: list[bytes] | None = array("uuid", "4+", null_default=True, nullable="4+", tagged="4+", tag=1)
 
 
-@message(api_key=17, valid="0-3", flexible="0+")
-class BrokerRegistrationChangeRecord:
+class BrokerRegistrationChangeRecord(Message, api_key=17, valid="0-3", flexible="0+"):
     broker_id: int = int32()
     broker_epoch: int = int64()
     fenced: int = int8(tagged="0+", tag=0)
@@ -130,26 +119,22 @@ class BrokerRegistrationChangeRecord:
     cordoned_log_dirs: list[bytes] | None = array("uuid", "3+", null_default=True, nullable="3+", tagged="3+", tag=3)
 
 
-@message(api_key=1, valid="0", flexible="0+")
-class UnregisterBrokerRecord:
+class UnregisterBrokerRecord(Message, api_key=1, valid="0", flexible="0+"):
     broker_id: int = int32()
     broker_epoch: int = int64()
 
 
-@message(api_key=7, valid="0", flexible="0+")
-class FenceBrokerRecord:
+class FenceBrokerRecord(Message, api_key=7, valid="0", flexible="0+"):
     id: int = int32()
     epoch: int = int64()
 
 
-@message(api_key=8, valid="0", flexible="0+")
-class UnfenceBrokerRecord:
+class UnfenceBrokerRecord(Message, api_key=8, valid="0", flexible="0+"):
     id: int = int32()
     epoch: int = int64()
 
 
-@message(api_key=27, valid="0", flexible="0+")
-class RegisterControllerRecord:
+class RegisterControllerRecord(Message, api_key=27, valid="0", flexible="0+"):
     controller_id: int = int32()
     incarnation_id: bytes = uuid()
     zk_migration_ready: bool = boolean()
@@ -157,42 +142,35 @@ class RegisterControllerRecord:
     features: list[BrokerFeature] = array(BrokerFeature)
 
 
-@message(api_key=23, valid="0", flexible="0+")
-class BeginTransactionRecord:
+class BeginTransactionRecord(Message, api_key=23, valid="0", flexible="0+"):
     name: str | None = string("0+", None, nullable="0+", tagged="0+", tag=0)
 
 
-@message(api_key=24, valid="0", flexible="0+")
-class EndTransactionRecord:
+class EndTransactionRecord(Message, api_key=24, valid="0", flexible="0+"):
     pass
 
 
-@message(api_key=25, valid="0", flexible="0+")
-class AbortTransactionRecord:
+class AbortTransactionRecord(Message, api_key=25, valid="0", flexible="0+"):
     reason: str | None = string("0+", None, nullable="0+", tagged="0+", tag=0)
 
 
-@message(api_key=20, valid="0", flexible="0+")
-class NoOpRecord:
+class NoOpRecord(Message, api_key=20, valid="0", flexible="0+"):
     pass
 
 
-@struct
-class EntityData:
+class EntityData(Struct):
     entity_type: str = string()
     entity_name: str | None = string(nullable="0+")
 
 
-@message(api_key=14, valid="0", flexible="0+")
-class ClientQuotaRecord:
+class ClientQuotaRecord(Message, api_key=14, valid="0", flexible="0+"):
     entity: list[EntityData] = array(EntityData)
     key: str = string()
     value: float = float64()
     remove: bool = boolean()
 
 
-@message(api_key=18, valid="0", flexible="0+")
-class AccessControlEntryRecord:
+class AccessControlEntryRecord(Message, api_key=18, valid="0", flexible="0+"):
     id: bytes = uuid()
     resource_type: int = int8()
     resource_name: str = string()
@@ -203,13 +181,11 @@ class AccessControlEntryRecord:
     permission_type: int = int8()
 
 
-@message(api_key=19, valid="0", flexible="0+")
-class RemoveAccessControlEntryRecord:
+class RemoveAccessControlEntryRecord(Message, api_key=19, valid="0", flexible="0+"):
     id: bytes = uuid()
 
 
-@message(api_key=11, valid="0", flexible="0+")
-class UserScramCredentialRecord:
+class UserScramCredentialRecord(Message, api_key=11, valid="0", flexible="0+"):
     name: str = string()
     mechanism: int = int8()
     salt: bytes = binary()
@@ -218,14 +194,12 @@ class UserScramCredentialRecord:
     iterations: int = int32()
 
 
-@message(api_key=22, valid="0", flexible="0+")
-class RemoveUserScramCredentialRecord:
+class RemoveUserScramCredentialRecord(Message, api_key=22, valid="0", flexible="0+"):
     name: str = string()
     mechanism: int = int8()
 
 
-@message(api_key=10, valid="0", flexible="0+")
-class DelegationTokenRecord:
+class DelegationTokenRecord(Message, api_key=10, valid="0", flexible="0+"):
     owner: str = string()
     requester: str = string()
     renewers: list[str] = array("string")
@@ -235,21 +209,17 @@ class DelegationTokenRecord:
     token_id: str = string()
 
 
-@message(api_key=26, valid="0", flexible="0+")
-class RemoveDelegationTokenRecord:
+class RemoveDelegationTokenRecord(Message, api_key=26, valid="0", flexible="0+"):
     token_id: str = string()
 
 
-@message(api_key=21, valid="0", flexible="0+")
-class ZkMigrationStateRecord:
+class ZkMigrationStateRecord(Message, api_key=21, valid="0", flexible="0+"):
     zk_migration_state: int = int8()
 
 
-@message(api_key=28, valid="0", flexible="0+")
-class ClearElrRecord:
+class ClearElrRecord(Message, api_key=28, valid="0", flexible="0+"):
     topic_name: str = string()
 
 
-@message(api_key=29, valid="0", flexible="0+")
-class UnregisterControllerRecord:
+class UnregisterControllerRecord(Message, api_key=29, valid="0", flexible="0+"):
     controller_id: int = int32()

@@ -4,55 +4,49 @@ from __future__ import annotations
 
 from core.protocol.message import (
     Api,
+    Message,
+    Struct,
     array,
     int16,
     int32,
     int64,
-    message,
     record_bytes,
     string,
-    struct,
     struct_of,
     uuid,
 )
 from core.protocol.primitives import Records
 
 
-@struct
-class PartitionProduceData:
+class PartitionProduceData(Struct):
     index: int = int32()
     records: Records | None = record_bytes(nullable="0+")
 
 
-@struct
-class TopicProduceData:
+class TopicProduceData(Struct):
     name: str = string("0-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-@message(api_key=0, valid="3-13", flexible="9+")
-class ProduceRequest:
+class ProduceRequest(Message, api_key=0, valid="3-13", flexible="9+"):
     transactional_id: str | None = string("3+", None, nullable="3+")
     acks: int = int16()
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
 
 
-@struct
-class BatchIndexAndErrorMessage:
+class BatchIndexAndErrorMessage(Struct):
     batch_index: int = int32("8+")
     batch_index_error_message: str | None = string("8+", None, nullable="8+")
 
 
-@struct
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(Struct):
     leader_id: int = int32("10+", -1)
     leader_epoch: int = int32("10+", -1)
 
 
-@struct
-class PartitionProduceResponse:
+class PartitionProduceResponse(Struct):
     index: int = int32()
     error_code: int = int16()
     base_offset: int = int64()
@@ -63,23 +57,20 @@ class PartitionProduceResponse:
     current_leader: LeaderIdAndEpoch = struct_of(LeaderIdAndEpoch, "10+", tagged="10+", tag=0)
 
 
-@struct
-class TopicProduceResponse:
+class TopicProduceResponse(Struct):
     name: str = string("0-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 
 
-@struct
-class NodeEndpoint:
+class NodeEndpoint(Struct):
     node_id: int = int32("10+")
     host: str = string("10+")
     port: int = int32("10+")
     rack: str | None = string("10+", None, nullable="10+")
 
 
-@message(api_key=0, valid="3-13", flexible="9+")
-class ProduceResponse:
+class ProduceResponse(Message, api_key=0, valid="3-13", flexible="9+"):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32("1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tagged="10+", tag=0)

@@ -8,43 +8,37 @@ AlterUserScramCredentials (API 51): sets and deletes the SCRAM credentials of us
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, binary, boolean, float64, int8, int16, int32, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, binary, boolean, float64, int8, int16, int32, string
 
 
-@struct
-class ComponentData:
+class ComponentData(Struct):
     entity_type: str = string()
     match_type: int = int8()
     match: str | None = string(nullable="0+")
 
 
-@message(api_key=48, valid="0-1", flexible="1+")
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(Message, api_key=48, valid="0-1", flexible="1+"):
     components: list[ComponentData] = array(ComponentData)
     strict: bool = boolean()
 
 
-@struct
-class QuotaEntity:
+class QuotaEntity(Struct):
     entity_type: str = string()
     entity_name: str | None = string(nullable="0+")
     """None for all that have no quotas of their own."""
 
 
-@struct
-class DescribedValue:
+class DescribedValue(Struct):
     key: str = string()
     value: float = float64()
 
 
-@struct
-class DescribedQuotas:
+class DescribedQuotas(Struct):
     entity: list[QuotaEntity] = array(QuotaEntity)
     values: list[DescribedValue] = array(DescribedValue)
 
 
-@message(api_key=48, valid="0-1", flexible="1+")
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(Message, api_key=48, valid="0-1", flexible="1+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -54,34 +48,29 @@ class DescribeClientQuotasResponse:
 DESCRIBE_CLIENT_QUOTAS = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse)
 
 
-@struct
-class QuotaOp:
+class QuotaOp(Struct):
     key: str = string()
     value: float = float64()
     remove: bool = boolean()
 
 
-@struct
-class AlteredQuotas:
+class AlteredQuotas(Struct):
     entity: list[QuotaEntity] = array(QuotaEntity)
     ops: list[QuotaOp] = array(QuotaOp)
 
 
-@message(api_key=49, valid="0-1", flexible="1+")
-class AlterClientQuotasRequest:
+class AlterClientQuotasRequest(Message, api_key=49, valid="0-1", flexible="1+"):
     entries: list[AlteredQuotas] = array(AlteredQuotas)
     validate_only: bool = boolean()
 
 
-@struct
-class AlteredQuotasResult:
+class AlteredQuotasResult(Struct):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     entity: list[QuotaEntity] = array(QuotaEntity)
 
 
-@message(api_key=49, valid="0-1", flexible="1+")
-class AlterClientQuotasResponse:
+class AlterClientQuotasResponse(Message, api_key=49, valid="0-1", flexible="1+"):
     throttle_time_ms: int = int32()
     entries: list[AlteredQuotasResult] = array(AlteredQuotasResult)
 
@@ -89,32 +78,27 @@ class AlterClientQuotasResponse:
 ALTER_CLIENT_QUOTAS = Api(AlterClientQuotasRequest, AlterClientQuotasResponse)
 
 
-@struct
-class UserName:
+class UserName(Struct):
     name: str = string()
 
 
-@message(api_key=50, valid="0", flexible="0+")
-class DescribeUserScramCredentialsRequest:
+class DescribeUserScramCredentialsRequest(Message, api_key=50, valid="0", flexible="0+"):
     users: list[UserName] | None = array(UserName, nullable="0+")
 
 
-@struct
-class CredentialInfo:
+class CredentialInfo(Struct):
     mechanism: int = int8()
     iterations: int = int32()
 
 
-@struct
-class DescribeUserScramCredentialsResult:
+class DescribeUserScramCredentialsResult(Struct):
     user: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     credential_infos: list[CredentialInfo] = array(CredentialInfo)
 
 
-@message(api_key=50, valid="0", flexible="0+")
-class DescribeUserScramCredentialsResponse:
+class DescribeUserScramCredentialsResponse(Message, api_key=50, valid="0", flexible="0+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -124,14 +108,12 @@ class DescribeUserScramCredentialsResponse:
 DESCRIBE_USER_SCRAM_CREDENTIALS = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse)
 
 
-@struct
-class ScramCredentialDeletion:
+class ScramCredentialDeletion(Struct):
     name: str = string()
     mechanism: int = int8()
 
 
-@struct
-class ScramCredentialUpsertion:
+class ScramCredentialUpsertion(Struct):
     name: str = string()
     mechanism: int = int8()
     iterations: int = int32()
@@ -139,21 +121,18 @@ class ScramCredentialUpsertion:
     salted_password: bytes = binary()
 
 
-@message(api_key=51, valid="0", flexible="0+")
-class AlterUserScramCredentialsRequest:
+class AlterUserScramCredentialsRequest(Message, api_key=51, valid="0", flexible="0+"):
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
 
 
-@struct
-class AlterUserScramCredentialsResult:
+class AlterUserScramCredentialsResult(Struct):
     user: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
 
 
-@message(api_key=51, valid="0", flexible="0+")
-class AlterUserScramCredentialsResponse:
+class AlterUserScramCredentialsResponse(Message, api_key=51, valid="0", flexible="0+"):
     throttle_time_ms: int = int32()
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)
 

@@ -7,16 +7,14 @@ SaslAuthenticate (API 36): a message of the mechanism's, and the server's answer
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, binary, int16, int64, message, string
+from core.protocol.message import Api, Message, array, binary, int16, int64, string
 
 
-@message(api_key=17, valid="0-1", flexible="none")
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(Message, api_key=17, valid="0-1", flexible="none"):
     mechanism: str = string()
 
 
-@message(api_key=17, valid="0-1", flexible="none")
-class SaslHandshakeResponse:
+class SaslHandshakeResponse(Message, api_key=17, valid="0-1", flexible="none"):
     error_code: int = int16()
     mechanisms: list[str] = array("string")
 
@@ -24,13 +22,11 @@ class SaslHandshakeResponse:
 SASL_HANDSHAKE = Api(SaslHandshakeRequest, SaslHandshakeResponse)
 
 
-@message(api_key=36, valid="0-2", flexible="2+")
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(Message, api_key=36, valid="0-2", flexible="2+"):
     auth_bytes: bytes = binary()
 
 
-@message(api_key=36, valid="0-2", flexible="2+")
-class SaslAuthenticateResponse:
+class SaslAuthenticateResponse(Message, api_key=36, valid="0-2", flexible="2+"):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     auth_bytes: bytes = binary()

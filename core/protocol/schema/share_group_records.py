@@ -5,91 +5,77 @@ Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde and its m
 
 from __future__ import annotations
 
-from core.protocol.message import array, int8, int32, int64, message, string, struct, uuid
+from core.protocol.message import Message, Struct, array, int8, int32, int64, string, uuid
 from core.protocol.schema.group_records import TopicPartition
 
 
-@message(api_key=11, valid="0", flexible="none")
-class ShareGroupMetadataKey:
+class ShareGroupMetadataKey(Message, api_key=11, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@message(api_key=11, valid="0", flexible="0+")
-class ShareGroupMetadataValue:
+class ShareGroupMetadataValue(Message, api_key=11, valid="0", flexible="0+"):
     epoch: int = int32()
     metadata_hash: int = int64()
 
 
-@message(api_key=10, valid="0", flexible="none")
-class ShareGroupMemberMetadataKey:
+class ShareGroupMemberMetadataKey(Message, api_key=10, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@message(api_key=10, valid="0", flexible="0+")
-class ShareGroupMemberMetadataValue:
+class ShareGroupMemberMetadataValue(Message, api_key=10, valid="0", flexible="0+"):
     rack_id: str | None = string(nullable="0+")
     client_id: str = string()
     client_host: str = string()
     subscribed_topic_names: list[str] = array("string")
 
 
-@message(api_key=12, valid="0", flexible="none")
-class ShareGroupTargetAssignmentMetadataKey:
+class ShareGroupTargetAssignmentMetadataKey(Message, api_key=12, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@message(api_key=12, valid="0", flexible="0+")
-class ShareGroupTargetAssignmentMetadataValue:
+class ShareGroupTargetAssignmentMetadataValue(Message, api_key=12, valid="0", flexible="0+"):
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64("0+", 0, tagged="0+", tag=0, ignorable=True)
 
 
-@message(api_key=13, valid="0", flexible="none")
-class ShareGroupTargetAssignmentMemberKey:
+class ShareGroupTargetAssignmentMemberKey(Message, api_key=13, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@message(api_key=13, valid="0", flexible="0+")
-class ShareGroupTargetAssignmentMemberValue:
+class ShareGroupTargetAssignmentMemberValue(Message, api_key=13, valid="0", flexible="0+"):
     topic_partitions: list[TopicPartition] = array(TopicPartition)
 
 
-@message(api_key=14, valid="0", flexible="none")
-class ShareGroupCurrentMemberAssignmentKey:
+class ShareGroupCurrentMemberAssignmentKey(Message, api_key=14, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@message(api_key=14, valid="0", flexible="0+")
-class ShareGroupCurrentMemberAssignmentValue:
+class ShareGroupCurrentMemberAssignmentValue(Message, api_key=14, valid="0", flexible="0+"):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
     assigned_partitions: list[TopicPartition] = array(TopicPartition)
 
 
-@message(api_key=15, valid="0", flexible="none")
-class ShareGroupStatePartitionMetadataKey:
+class ShareGroupStatePartitionMetadataKey(Message, api_key=15, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@struct
-class TopicPartitionsInfo:
+class TopicPartitionsInfo(Struct):
     topic_id: bytes = uuid()
     topic_name: str = string()
     partitions: list[int] = array("int32")
 
 
-@struct
-class TopicInfo:
+class TopicInfo(Struct):
     topic_id: bytes = uuid()
     topic_name: str = string()
 
 
-@message(api_key=15, valid="0", flexible="0+")
-class ShareGroupStatePartitionMetadataValue:
+class ShareGroupStatePartitionMetadataValue(Message, api_key=15, valid="0", flexible="0+"):
     initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
     initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
     deleting_topics: list[TopicInfo] = array(TopicInfo)

@@ -6,26 +6,23 @@ org.apache.kafka.coordinator.share.ShareCoordinatorRecordSerde and its message d
 
 from __future__ import annotations
 
-from core.protocol.message import array, int8, int16, int32, int64, message, string, struct, uuid
+from core.protocol.message import Message, Struct, array, int8, int16, int32, int64, string, uuid
 
 
-@message(api_key=0, valid="0", flexible="none")
-class ShareSnapshotKey:
+class ShareSnapshotKey(Message, api_key=0, valid="0", flexible="none"):
     group_id: str = string("0")
     topic_id: bytes = uuid("0")
     partition: int = int32("0")
 
 
-@struct
-class StateBatch:
+class StateBatch(Struct):
     first_offset: int = int64()
     last_offset: int = int64()
     delivery_state: int = int8()
     delivery_count: int = int16()
 
 
-@message(api_key=0, valid="0", flexible="0+")
-class ShareSnapshotValue:
+class ShareSnapshotValue(Message, api_key=0, valid="0", flexible="0+"):
     snapshot_epoch: int = int32()
     state_epoch: int = int32()
     leader_epoch: int = int32()
@@ -36,15 +33,13 @@ class ShareSnapshotValue:
     state_batches: list[StateBatch] = array(StateBatch)
 
 
-@message(api_key=1, valid="0", flexible="none")
-class ShareUpdateKey:
+class ShareUpdateKey(Message, api_key=1, valid="0", flexible="none"):
     group_id: str = string("0")
     topic_id: bytes = uuid("0")
     partition: int = int32("0")
 
 
-@message(api_key=1, valid="0", flexible="0+")
-class ShareUpdateValue:
+class ShareUpdateValue(Message, api_key=1, valid="0", flexible="0+"):
     snapshot_epoch: int = int32()
     leader_epoch: int = int32()
     start_offset: int = int64()

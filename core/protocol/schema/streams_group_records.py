@@ -5,22 +5,19 @@ Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde and its m
 
 from __future__ import annotations
 
-from core.protocol.message import array, int8, int16, int32, int64, message, string, struct, struct_of, uint16
+from core.protocol.message import Message, Struct, array, int8, int16, int32, int64, string, struct_of, uint16
 
 
-@message(api_key=17, valid="0", flexible="none")
-class StreamsGroupMetadataKey:
+class StreamsGroupMetadataKey(Message, api_key=17, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@struct
-class KeyValue:
+class KeyValue(Struct):
     key: str = string()
     value: str = string()
 
 
-@message(api_key=17, valid="0", flexible="0+")
-class StreamsGroupMetadataValue:
+class StreamsGroupMetadataValue(Message, api_key=17, valid="0", flexible="0+"):
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32("0+", -1, tagged="0+", tag=0)
@@ -29,20 +26,17 @@ class StreamsGroupMetadataValue:
     failed_description_topology_epoch: int = int32("0+", -1, tagged="0+", tag=3)
 
 
-@message(api_key=19, valid="0", flexible="none")
-class StreamsGroupMemberMetadataKey:
+class StreamsGroupMemberMetadataKey(Message, api_key=19, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@struct
-class Endpoint:
+class Endpoint(Struct):
     host: str = string()
     port: int = uint16()
 
 
-@message(api_key=19, valid="0", flexible="0+")
-class StreamsGroupMemberMetadataValue:
+class StreamsGroupMemberMetadataValue(Message, api_key=19, valid="0", flexible="0+"):
     instance_id: str | None = string(nullable="0+")
     rack_id: str | None = string(nullable="0+")
     client_id: str = string()
@@ -54,51 +48,43 @@ class StreamsGroupMemberMetadataValue:
     client_tags: list[KeyValue] = array(KeyValue)
 
 
-@message(api_key=20, valid="0", flexible="none")
-class StreamsGroupTargetAssignmentMetadataKey:
+class StreamsGroupTargetAssignmentMetadataKey(Message, api_key=20, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@message(api_key=20, valid="0", flexible="0+")
-class StreamsGroupTargetAssignmentMetadataValue:
+class StreamsGroupTargetAssignmentMetadataValue(Message, api_key=20, valid="0", flexible="0+"):
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64("0+", 0, tagged="0+", tag=0, ignorable=True)
 
 
-@message(api_key=21, valid="0", flexible="none")
-class StreamsGroupTargetAssignmentMemberKey:
+class StreamsGroupTargetAssignmentMemberKey(Message, api_key=21, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@struct
-class TaskIds:
+class TaskIds(Struct):
     subtopology_id: str = string()
     partitions: list[int] = array("int32")
 
 
-@message(api_key=21, valid="0", flexible="0+")
-class StreamsGroupTargetAssignmentMemberValue:
+class StreamsGroupTargetAssignmentMemberValue(Message, api_key=21, valid="0", flexible="0+"):
     active_tasks: list[TaskIds] = array(TaskIds)
     standby_tasks: list[TaskIds] = array(TaskIds)
     warmup_tasks: list[TaskIds] = array(TaskIds)
 
 
-@message(api_key=22, valid="0", flexible="none")
-class StreamsGroupCurrentMemberAssignmentKey:
+class StreamsGroupCurrentMemberAssignmentKey(Message, api_key=22, valid="0", flexible="none"):
     group_id: str = string("0")
     member_id: str = string("0")
 
 
-@struct
-class CurrentTaskIds:
+class CurrentTaskIds(Struct):
     subtopology_id: str = string()
     partitions: list[int] = array("int32")
     assignment_epochs: list[int] | None = array("int32", nullable="0+", tagged="0+", tag=0)
 
 
-@message(api_key=22, valid="0", flexible="0+")
-class StreamsGroupCurrentMemberAssignmentValue:
+class StreamsGroupCurrentMemberAssignmentValue(Message, api_key=22, valid="0", flexible="0+"):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
@@ -110,28 +96,24 @@ class StreamsGroupCurrentMemberAssignmentValue:
     warmup_tasks_pending_revocation: list[CurrentTaskIds] = array(CurrentTaskIds)
 
 
-@message(api_key=23, valid="0", flexible="none")
-class StreamsGroupTopologyKey:
+class StreamsGroupTopologyKey(Message, api_key=23, valid="0", flexible="none"):
     group_id: str = string("0")
 
 
-@struct
-class TopicInfo:
+class TopicInfo(Struct):
     name: str = string()
     partitions: int = int32()
     replication_factor: int = int16()
     topic_configs: list[KeyValue] = array(KeyValue)
 
 
-@struct
-class CopartitionGroup:
+class CopartitionGroup(Struct):
     source_topics: list[int] = array("int16")
     source_topic_regex: list[int] = array("int16")
     repartition_source_topics: list[int] = array("int16")
 
 
-@struct
-class Subtopology:
+class Subtopology(Struct):
     subtopology_id: str = string()
     source_topics: list[str] = array("string")
     source_topic_regex: list[str] = array("string")
@@ -141,7 +123,6 @@ class Subtopology:
     copartition_groups: list[CopartitionGroup] = array(CopartitionGroup)
 
 
-@message(api_key=23, valid="0", flexible="0+")
-class StreamsGroupTopologyValue:
+class StreamsGroupTopologyValue(Message, api_key=23, valid="0", flexible="0+"):
     epoch: int = int32()
     subtopologies: list[Subtopology] = array(Subtopology)

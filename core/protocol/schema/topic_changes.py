@@ -8,23 +8,20 @@ DeleteRecords (API 21): moves the start of partitions' logs; -1 is the high wate
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int8, int16, int32, int64, message, string, struct, uuid
+from core.protocol.message import Api, Message, Struct, array, boolean, int8, int16, int32, int64, string, uuid
 
 
-@struct
-class CreatableReplicaAssignment:
+class CreatableReplicaAssignment(Struct):
     partition_index: int = int32()
     broker_ids: list[int] = array("int32")
 
 
-@struct
-class CreatableTopicConfig:
+class CreatableTopicConfig(Struct):
     name: str = string()
     value: str | None = string(nullable="0+")
 
 
-@struct
-class CreatableTopic:
+class CreatableTopic(Struct):
     name: str = string()
     num_partitions: int = int32()
     replication_factor: int = int16()
@@ -32,15 +29,13 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
 
-@message(api_key=19, valid="2-7", flexible="5+")
-class CreateTopicsRequest:
+class CreateTopicsRequest(Message, api_key=19, valid="2-7", flexible="5+"):
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32("0+", 60000)
     validate_only: bool = boolean("1+")
 
 
-@struct
-class CreatableTopicConfigs:
+class CreatableTopicConfigs(Struct):
     name: str = string("5+")
     value: str | None = string("5+", nullable="5+")
     read_only: bool = boolean("5+")
@@ -48,8 +43,7 @@ class CreatableTopicConfigs:
     is_sensitive: bool = boolean("5+")
 
 
-@struct
-class CreatableTopicResult:
+class CreatableTopicResult(Struct):
     name: str = string()
     topic_id: bytes = uuid("7+", ignorable=True)
     error_code: int = int16()
@@ -60,8 +54,7 @@ class CreatableTopicResult:
     configs: list[CreatableTopicConfigs] | None = array(CreatableTopicConfigs, "5+", nullable="5+", ignorable=True)
 
 
-@message(api_key=19, valid="2-7", flexible="5+")
-class CreateTopicsResponse:
+class CreateTopicsResponse(Message, api_key=19, valid="2-7", flexible="5+"):
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
 
@@ -69,34 +62,29 @@ class CreateTopicsResponse:
 CREATE_TOPICS = Api(CreateTopicsRequest, CreateTopicsResponse)
 
 
-@struct
-class CreatePartitionsAssignment:
+class CreatePartitionsAssignment(Struct):
     broker_ids: list[int] = array("int32")
 
 
-@struct
-class CreatePartitionsTopic:
+class CreatePartitionsTopic(Struct):
     name: str = string()
     count: int = int32()
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, nullable="0+")
 
 
-@message(api_key=37, valid="0-3", flexible="2+")
-class CreatePartitionsRequest:
+class CreatePartitionsRequest(Message, api_key=37, valid="0-3", flexible="2+"):
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
     validate_only: bool = boolean()
 
 
-@struct
-class CreatePartitionsTopicResult:
+class CreatePartitionsTopicResult(Struct):
     name: str = string()
     error_code: int = int16()
     error_message: str | None = string("0+", None, nullable="0+")
 
 
-@message(api_key=37, valid="0-3", flexible="2+")
-class CreatePartitionsResponse:
+class CreatePartitionsResponse(Message, api_key=37, valid="0-3", flexible="2+"):
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
 
@@ -104,29 +92,25 @@ class CreatePartitionsResponse:
 CREATE_PARTITIONS = Api(CreatePartitionsRequest, CreatePartitionsResponse)
 
 
-@struct
-class DeleteTopicState:
+class DeleteTopicState(Struct):
     name: str | None = string("6+", None, nullable="6+")
     topic_id: bytes = uuid("6+")
 
 
-@message(api_key=20, valid="1-6", flexible="4+")
-class DeleteTopicsRequest:
+class DeleteTopicsRequest(Message, api_key=20, valid="1-6", flexible="4+"):
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     topic_names: list[str] = array("string", "0-5", ignorable=True)
     timeout_ms: int = int32()
 
 
-@struct
-class DeletableTopicResult:
+class DeletableTopicResult(Struct):
     name: str | None = string(nullable="6+")
     topic_id: bytes = uuid("6+", ignorable=True)
     error_code: int = int16()
     error_message: str | None = string("5+", None, nullable="5+", ignorable=True)
 
 
-@message(api_key=20, valid="1-6", flexible="4+")
-class DeleteTopicsResponse:
+class DeleteTopicsResponse(Message, api_key=20, valid="1-6", flexible="4+"):
     throttle_time_ms: int = int32("1+", ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
 
@@ -134,39 +118,33 @@ class DeleteTopicsResponse:
 DELETE_TOPICS = Api(DeleteTopicsRequest, DeleteTopicsResponse)
 
 
-@struct
-class DeleteRecordsPartition:
+class DeleteRecordsPartition(Struct):
     partition_index: int = int32()
     offset: int = int64()
 
 
-@struct
-class DeleteRecordsTopic:
+class DeleteRecordsTopic(Struct):
     name: str = string()
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
-@message(api_key=21, valid="0-2", flexible="2+")
-class DeleteRecordsRequest:
+class DeleteRecordsRequest(Message, api_key=21, valid="0-2", flexible="2+"):
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
 
 
-@struct
-class DeleteRecordsPartitionResult:
+class DeleteRecordsPartitionResult(Struct):
     partition_index: int = int32()
     low_watermark: int = int64()
     error_code: int = int16()
 
 
-@struct
-class DeleteRecordsTopicResult:
+class DeleteRecordsTopicResult(Struct):
     name: str = string()
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
-@message(api_key=21, valid="0-2", flexible="2+")
-class DeleteRecordsResponse:
+class DeleteRecordsResponse(Message, api_key=21, valid="0-2", flexible="2+"):
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
 

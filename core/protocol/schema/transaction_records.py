@@ -7,22 +7,19 @@ kafka.coordinator.transaction.TransactionStateTopic and its message definitions.
 
 from __future__ import annotations
 
-from core.protocol.message import array, int8, int16, int32, int64, message, string, struct
+from core.protocol.message import Message, Struct, array, int8, int16, int32, int64, string
 
 
-@message(api_key=0, valid="0", flexible="none")
-class TransactionLogKey:
+class TransactionLogKey(Message, api_key=0, valid="0", flexible="none"):
     transactional_id: str = string("0")
 
 
-@struct
-class PartitionsSchema:
+class PartitionsSchema(Struct):
     topic: str = string()
     partition_ids: list[int] = array("int32")
 
 
-@message(api_key=0, valid="0-1", flexible="1+")
-class TransactionLogValue:
+class TransactionLogValue(Message, api_key=0, valid="0-1", flexible="1+"):
     producer_id: int = int64()
     previous_producer_id: int = int64("1+", -1, tagged="1+", tag=0)
     next_producer_id: int = int64("1+", -1, tagged="1+", tag=1)

@@ -10,19 +10,17 @@ KIP-1228).
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int8, int16, int32, int64, message, string, struct
+from core.protocol.message import Api, Message, Struct, array, boolean, int8, int16, int32, int64, string
 
 
-@message(api_key=22, valid="0-5", flexible="2+")
-class InitProducerIdRequest:
+class InitProducerIdRequest(Message, api_key=22, valid="0-5", flexible="2+"):
     transactional_id: str | None = string(nullable="0+")
     transaction_timeout_ms: int = int32()
     producer_id: int = int64("3+", -1)
     producer_epoch: int = int16("3+", -1)
 
 
-@message(api_key=22, valid="0-5", flexible="2+")
-class InitProducerIdResponse:
+class InitProducerIdResponse(Message, api_key=22, valid="0-5", flexible="2+"):
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16()
     producer_id: int = int64("0+", -1)
@@ -32,14 +30,12 @@ class InitProducerIdResponse:
 INIT_PRODUCER_ID = Api(InitProducerIdRequest, InitProducerIdResponse)
 
 
-@struct
-class AddPartitionsToTxnTopic:
+class AddPartitionsToTxnTopic(Struct):
     name: str = string()
     partitions: list[int] = array("int32")
 
 
-@struct
-class AddPartitionsToTxnTransaction:
+class AddPartitionsToTxnTransaction(Struct):
     transactional_id: str = string("4+")
     producer_id: int = int64("4+")
     producer_epoch: int = int16("4+")
@@ -47,8 +43,7 @@ class AddPartitionsToTxnTransaction:
     topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "4+")
 
 
-@message(api_key=24, valid="0-5", flexible="3+")
-class AddPartitionsToTxnRequest:
+class AddPartitionsToTxnRequest(Message, api_key=24, valid="0-5", flexible="3+"):
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
     v3_and_below_transactional_id: str = string("0-3")
     v3_and_below_producer_id: int = int64("0-3")
@@ -56,26 +51,22 @@ class AddPartitionsToTxnRequest:
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
 
 
-@struct
-class AddPartitionsToTxnPartitionResult:
+class AddPartitionsToTxnPartitionResult(Struct):
     partition_index: int = int32()
     partition_error_code: int = int16()
 
 
-@struct
-class AddPartitionsToTxnTopicResult:
+class AddPartitionsToTxnTopicResult(Struct):
     name: str = string()
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
 
 
-@struct
-class AddPartitionsToTxnResult:
+class AddPartitionsToTxnResult(Struct):
     transactional_id: str = string("4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "4+")
 
 
-@message(api_key=24, valid="0-5", flexible="3+")
-class AddPartitionsToTxnResponse:
+class AddPartitionsToTxnResponse(Message, api_key=24, valid="0-5", flexible="3+"):
     throttle_time_ms: int = int32()
     error_code: int = int16("4+", ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")
@@ -85,16 +76,14 @@ class AddPartitionsToTxnResponse:
 ADD_PARTITIONS_TO_TXN = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)
 
 
-@message(api_key=25, valid="0-4", flexible="3+")
-class AddOffsetsToTxnRequest:
+class AddOffsetsToTxnRequest(Message, api_key=25, valid="0-4", flexible="3+"):
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
     group_id: str = string()
 
 
-@message(api_key=25, valid="0-4", flexible="3+")
-class AddOffsetsToTxnResponse:
+class AddOffsetsToTxnResponse(Message, api_key=25, valid="0-4", flexible="3+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
 
@@ -102,16 +91,14 @@ class AddOffsetsToTxnResponse:
 ADD_OFFSETS_TO_TXN = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)
 
 
-@message(api_key=26, valid="0-5", flexible="3+")
-class EndTxnRequest:
+class EndTxnRequest(Message, api_key=26, valid="0-5", flexible="3+"):
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
     committed: bool = boolean()
 
 
-@message(api_key=26, valid="0-5", flexible="3+")
-class EndTxnResponse:
+class EndTxnResponse(Message, api_key=26, valid="0-5", flexible="3+"):
     throttle_time_ms: int = int32()
     error_code: int = int16()
     producer_id: int = int64("5+", -1, ignorable=True)
@@ -121,14 +108,12 @@ class EndTxnResponse:
 END_TXN = Api(EndTxnRequest, EndTxnResponse)
 
 
-@struct
-class WritableTxnMarkerTopic:
+class WritableTxnMarkerTopic(Struct):
     name: str = string()
     partition_indexes: list[int] = array("int32")
 
 
-@struct
-class WritableTxnMarker:
+class WritableTxnMarker(Struct):
     producer_id: int = int64()
     producer_epoch: int = int16()
     transaction_result: bool = boolean()
@@ -137,31 +122,26 @@ class WritableTxnMarker:
     transaction_version: int = int8("2+", 0, ignorable=True)
 
 
-@message(api_key=27, valid="1-2", flexible="1+")
-class WriteTxnMarkersRequest:
+class WriteTxnMarkersRequest(Message, api_key=27, valid="1-2", flexible="1+"):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
-@struct
-class WritableTxnMarkerPartitionResult:
+class WritableTxnMarkerPartitionResult(Struct):
     partition_index: int = int32()
     error_code: int = int16()
 
 
-@struct
-class WritableTxnMarkerTopicResult:
+class WritableTxnMarkerTopicResult(Struct):
     name: str = string()
     partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
 
 
-@struct
-class WritableTxnMarkerResult:
+class WritableTxnMarkerResult(Struct):
     producer_id: int = int64()
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
-@message(api_key=27, valid="1-2", flexible="1+")
-class WriteTxnMarkersResponse:
+class WriteTxnMarkersResponse(Message, api_key=27, valid="1-2", flexible="1+"):
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
 
 

@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.varint import uvarint
-from core.protocol.message import array, default_instance, int8, int32, message, schema_of, string, struct
+from core.protocol.message import Message, Struct, array, default_instance, int8, int32, schema_of, string
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
 from core.protocol.schema.api_versions import API_VERSIONS
@@ -166,13 +166,11 @@ def test_a_version_that_there_is_not() -> None:
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-@struct
-class Inner:
+class Inner(Struct):
     number: int = int8()
 
 
-@message(valid="0-2", flexible="2+")
-class ExampleRequest:
+class ExampleRequest(Message, valid="0-2", flexible="2+"):
     name: str = string("1+")
     optional: str | None = string("1+", None, nullable="1+", ignorable=True)
     numbers: list[int] = array("int32")
