@@ -23,7 +23,7 @@ from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending, TimerHandle
 from core.common.topic_partition import TopicPartition
 from core.coordinator.coordinator_environment import ClientInfo, GroupEnvironment
-from core.coordinator.group_record_values import GroupRecord, group_metadata_record
+from core.coordinator.group_record_values import GroupRecord, group_metadata_record, tombstone
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
@@ -189,6 +189,10 @@ class ClassicGroup:
             self.protocol_type, self.generation_id, self.protocol_name, self.leader_id, self.state_timestamp_ms, members
         )
         return group_metadata_record(self.group_id, value)
+
+    def tombstones(self) -> list[GroupRecord]:
+        """Returns the record that deletes the group."""
+        return [tombstone(GroupMetadataValue, self.group_id)]
 
     def _enter(self, state: GroupState) -> None:
         assert state in ALLOWED_TRANSITIONS[self.state], f"{self.group_id}: from {self.state} to {state}"

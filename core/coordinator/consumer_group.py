@@ -509,23 +509,23 @@ class ConsumerGroup:
             *map(self._records.current, members),
         ]
 
-    def replay(self, key: Message, value: Message | None) -> None:
-        """Applies a record; a null value deletes."""
-        match key:
-            case schema.ConsumerGroupMetadataKey():
+    def replay(self, key: Message, value: Message | None, kind: type[Message]) -> None:
+        """Applies a record of that kind; a null value deletes."""
+        match kind:
+            case schema.ConsumerGroupMetadataValue:
                 if value is not None:
                     self.epoch, self._metadata_hash = value.epoch, value.metadata_hash
-            case schema.ConsumerGroupTargetAssignmentMetadataKey():
+            case schema.ConsumerGroupTargetAssignmentMetadataValue:
                 self.assignment_epoch = 0 if value is None else value.assignment_epoch
-            case schema.ConsumerGroupMemberMetadataKey():
+            case schema.ConsumerGroupMemberMetadataValue:
                 self._replay_member(key.member_id, value)
-            case schema.ConsumerGroupTargetAssignmentMemberKey():
+            case schema.ConsumerGroupTargetAssignmentMemberValue:
                 self.targets.pop(key.member_id, None)
                 if value is not None:
                     self.targets[key.member_id] = partitions_of(value.topic_partitions)
-            case schema.ConsumerGroupCurrentMemberAssignmentKey():
+            case schema.ConsumerGroupCurrentMemberAssignmentValue:
                 self._replay_assignment(key.member_id, value)
-            case schema.ConsumerGroupRegularExpressionKey():
+            case schema.ConsumerGroupRegularExpressionValue:
                 self._regexes.pop(key.regular_expression, None)
                 if value is not None:
                     self._regexes[key.regular_expression] = frozenset(value.topics)

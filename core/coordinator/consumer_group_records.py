@@ -6,8 +6,14 @@ from collections.abc import Iterable
 
 from core.coordinator.assignors import Partitions
 from core.coordinator.consumer_member import ClassicProtocols, ConsumerMember, Subscription
-from core.coordinator.group_record_values import GroupRecord, consumer_group_record
+from core.coordinator.group_record_values import GroupRecord, consumer_group_record, tombstone
 from core.protocol.schema import group_records as schema
+
+_OF_MEMBERS = (
+    schema.ConsumerGroupCurrentMemberAssignmentValue,
+    schema.ConsumerGroupTargetAssignmentMemberValue,
+    schema.ConsumerGroupMemberMetadataValue,
+)
 
 
 class ConsumerGroupRecords:
@@ -18,83 +24,61 @@ class ConsumerGroupRecords:
 
     def member(self, member: ConsumerMember) -> GroupRecord:
         subscription = member.subscription
-        return consumer_group_record(
-            schema.ConsumerGroupMemberMetadataKey(self.group_id, member.member_id),
-            schema.ConsumerGroupMemberMetadataValue(
-                instance_id=subscription.instance_id,
-                rack_id=subscription.rack_id,
-                client_id=subscription.client_id,
-                client_host=subscription.client_host,
-                subscribed_topic_names=sorted(subscription.topic_names),
-                subscribed_topic_regex=subscription.topic_regex,
-                rebalance_timeout_ms=subscription.rebalance_timeout_ms,
-                server_assignor=subscription.server_assignor,
-                classic_member_metadata=None
-                if subscription.classic is None
-                else _classic_metadata(subscription.classic),
-            ),
+        classic = subscription.classic
+        value = schema.ConsumerGroupMemberMetadataValue(
+            instance_id=subscription.instance_id,
+            rack_id=subscription.rack_id,
+            client_id=subscription.client_id,
+            client_host=subscription.client_host,
+            subscribed_topic_names=sorted(subscription.topic_names),
+            subscribed_topic_regex=subscription.topic_regex,
+            rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+            server_assignor=subscription.server_assignor,
+            classic_member_metadata=None if classic is None else _classic_metadata(classic),
         )
+        return consumer_group_record(value, self.group_id, member.member_id)
 
     def epoch(self, epoch: int, metadata_hash: int) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupMetadataKey(self.group_id), schema.ConsumerGroupMetadataValue(epoch, metadata_hash)
-        )
+        return consumer_group_record(schema.ConsumerGroupMetadataValue(epoch, metadata_hash), self.group_id)
 
     def assignment_epoch(self, epoch: int, now_ms: int) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupTargetAssignmentMetadataKey(self.group_id),
-            schema.ConsumerGroupTargetAssignmentMetadataValue(epoch, now_ms),
-        )
+        value = schema.ConsumerGroupTargetAssignmentMetadataValue(epoch, now_ms)
+        return consumer_group_record(value, self.group_id)
 
     def target(self, member_id: str, partitions: Partitions) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id),
-            schema.ConsumerGroupTargetAssignmentMemberValue(
-                [schema.TopicPartition(topic_id, sorted(numbers)) for topic_id, numbers in partitions.items()]
-            ),
-        )
+        topics = [schema.TopicPartition(topic_id, sorted(numbers)) for topic_id, numbers in partitions.items()]
+        value = schema.ConsumerGroupTargetAssignmentMemberValue(topics)
+        return consumer_group_record(value, self.group_id, member_id)
 
     def current(self, member: ConsumerMember) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member.member_id),
-            schema.ConsumerGroupCurrentMemberAssignmentValue(
-                member.epoch,
-                member.previous_epoch,
-                member.state,
-                _with_epochs(member, member.assigned),
-                _with_epochs(member, member.revoking),
-            ),
+        value = schema.ConsumerGroupCurrentMemberAssignmentValue(
+            member.epoch,
+            member.previous_epoch,
+            member.state,
+            _with_epochs(member, member.assigned),
+            _with_epochs(member, member.revoking),
         )
+        return consumer_group_record(value, self.group_id, member.member_id)
 
     def regex(self, text: str, topics: frozenset[str], metadata_version: int, now_ms: int) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupRegularExpressionKey(self.group_id, text),
-            schema.ConsumerGroupRegularExpressionValue(sorted(topics), metadata_version, now_ms),
-        )
+        value = schema.ConsumerGroupRegularExpressionValue(sorted(topics), metadata_version, now_ms)
+        return consumer_group_record(value, self.group_id, text)
 
-    def member_tombstones(self, member_id: str) -> list[GroupRecord]:
-        return [
-            consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id)),
-            consumer_group_record(schema.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id)),
-            consumer_group_record(schema.ConsumerGroupMemberMetadataKey(self.group_id, member_id)),
-        ]
+    def member_tombstones(self, *member_ids: str) -> list[GroupRecord]:
+        """Returns the records that delete the members, in Kafka's order."""
+        return [tombstone(kind, self.group_id, member_id) for kind in _OF_MEMBERS for member_id in member_ids]
 
     def regex_tombstones(self, texts: Iterable[str]) -> list[GroupRecord]:
-        return [
-            consumer_group_record(schema.ConsumerGroupRegularExpressionKey(self.group_id, text))
-            for text in sorted(texts)
-        ]
+        kind = schema.ConsumerGroupRegularExpressionValue
+        return [tombstone(kind, self.group_id, text) for text in sorted(texts)]
 
     def tombstones(self, member_ids: Iterable[str], regexes: Iterable[str]) -> list[GroupRecord]:
         """Returns the records that delete the group and its members, in Kafka's order."""
-        group_id, members = self.group_id, list(member_ids)
         return [
-            *(consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id, m)) for m in members),
-            *(consumer_group_record(schema.ConsumerGroupTargetAssignmentMemberKey(group_id, m)) for m in members),
-            *(consumer_group_record(schema.ConsumerGroupMemberMetadataKey(group_id, m)) for m in members),
+            *self.member_tombstones(*member_ids),
             *self.regex_tombstones(regexes),
-            consumer_group_record(schema.ConsumerGroupTargetAssignmentMetadataKey(group_id)),
-            consumer_group_record(schema.ConsumerGroupMetadataKey(group_id)),
+            tombstone(schema.ConsumerGroupTargetAssignmentMetadataValue, self.group_id),
+            tombstone(schema.ConsumerGroupMetadataValue, self.group_id),
         ]
 
 

@@ -34,17 +34,15 @@ from core.coordinator.coordinator_environment import ClientInfo, GroupEnvironmen
 from core.coordinator.group_record_values import (
     CommittedOffset,
     GroupRecord,
-    Message,
     committed_offset,
-    group_tombstone,
     offset_commit_record,
-    offset_tombstone,
     read_record,
+    tombstone,
 )
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from core.protocol.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from core.protocol.schema.group_records import (
-    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -180,7 +178,7 @@ class GroupCoordinator:
             return ""
         if read is None:
             return ""
-        read_key, read_value = read
+        read_key, read_value, kind = read
         if isinstance(read_key, OffsetCommitKey):
             partition = TopicPartition(read_key.topic, read_key.partition)
             committed = committed_offset(read_value) if isinstance(read_value, OffsetCommitValue) else None
@@ -195,17 +193,14 @@ class GroupCoordinator:
             elif isinstance(self.groups.get(read_key.group), ClassicGroup):
                 self._forget(read_key.group)
             return read_key.group
-        return self._replay_of_consumer_group(read_key, read_value)
-
-    def _replay_of_consumer_group(self, key: Message, value: Message | None) -> str:
-        group_id = str(key.group_id)
-        if value is not None:
-            self._consumer_group(group_id).replay(key, value)
+        group_id = str(read_key.group_id)
+        if read_value is not None:
+            self._consumer_group(group_id).replay(*read)
         elif isinstance(group := self.groups.get(group_id), ConsumerGroup):
-            if isinstance(key, ConsumerGroupMetadataKey):
+            if kind is ConsumerGroupMetadataValue:
                 self._forget(group_id)
             else:
-                group.replay(key, None)
+                group.replay(*read)
         return group_id
 
     def replay_end_of_transaction(self, number: int, producer_id: int, *, is_commit: bool) -> None:
@@ -430,7 +425,7 @@ class GroupCoordinator:
             if not is_joining:
                 raise _no_consumer_group(group_id)
             if group.protocol_type:  # it had members once
-                self._environment.write(group_id, [group_tombstone(group_id)])
+                self._environment.write(group_id, group.tombstones())
             group.close()
         return self._consumer_group(group_id)
 
@@ -454,7 +449,7 @@ class GroupCoordinator:
         except KafkaError:
             raise _no_consumer_group(classic.group_id) from None
         group = ConsumerGroup.of_classic_members(
-            classic.group_id, self._environment, classic.generation_id, members, [group_tombstone(classic.group_id)]
+            classic.group_id, self._environment, classic.generation_id, members, classic.tombstones()
         )
         group.downgrade = partial(self._downgrade, group)
         response = group.heartbeat(request, client)
@@ -540,7 +535,8 @@ class GroupCoordinator:
 
     def _remove_offsets(self, group_id: str, partitions: list[TopicPartition]) -> None:
         if partitions:
-            self._environment.write(group_id, [offset_tombstone(group_id, partition) for partition in partitions])
+            records = [tombstone(OffsetCommitValue, group_id, *partition) for partition in partitions]
+            self._environment.write(group_id, records)
             for partition in partitions:
                 self._take_up(group_id, partition, None)
 
@@ -575,8 +571,8 @@ class GroupCoordinator:
         if group.state != GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         partitions = self._offsets.get(group_id, {}).keys() | self._pending_partitions(group_id)
-        records: list[GroupRecord] = [offset_tombstone(group_id, partition) for partition in partitions]
-        self._environment.write(group_id, [*records, *_tombstones(group)])
+        records: list[GroupRecord] = [tombstone(OffsetCommitValue, group_id, *partition) for partition in partitions]
+        self._environment.write(group_id, [*records, *group.tombstones()])
         for partition in partitions:
             self._take_up(group_id, partition, None)
         self._forget(group_id)
@@ -622,7 +618,7 @@ class GroupCoordinator:
             self._try_to_remove(group_id, expired)
             if group.state == GroupState.EMPTY and group_id not in self._offsets and not pending:
                 try:
-                    self._environment.write(group_id, _tombstones(group))
+                    self._environment.write(group_id, group.tombstones())
                 except KafkaError as error:
                     _log.warning("empty group %s could not be deleted: %s", group_id, error)
                 else:
@@ -653,7 +649,3 @@ class GroupCoordinator:
 
 def _no_consumer_group(group_id: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-
-
-def _tombstones(group: Group) -> list[GroupRecord]:
-    return group.tombstones() if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]

@@ -24,19 +24,16 @@ _NO_TOPIC_ID = bytes(16)
 
 Message = Any  # an instance of one of the classes of `protocol.schema.group_records`
 
-RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
-"""Classes of key and value by record type."""
+RecordTypes = Mapping[int, type[Message]]
+"""Classes of values, each of which names that of the key, by record type."""
 
 
 def record_types(*modules: ModuleType) -> RecordTypes:
-    """Finds the records that schema modules declare, each as `...Key` and `...Value`."""
-    types: dict[int, tuple[type[Message], type[Message]]] = {}
-    for module in modules:
-        for name, key in vars(module).items():
-            if name.endswith("Key"):
-                types[schema_of(key).api_key] = key, vars(module)[f"{name.removesuffix('Key')}Value"]
+    """Finds the records that schema modules declare: messages with a key."""
+    found = [kind for module in modules for name, kind in vars(module).items() if name.endswith("Value")]
+    types = {schema_of(kind).api_key: kind for kind in found if schema_of(kind).key is not None}
     if schema in modules:
-        types[0] = types[schema_of(schema.OffsetCommitKey).api_key]
+        types[0] = schema.OffsetCommitValue
     return types
 
 
@@ -61,26 +58,33 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = _NO_TOPIC_ID
 
 
-def read_record(key: bytes, value: bytes | None, types: RecordTypes = _TYPES) -> tuple[Message, Message | None] | None:
-    """Returns the messages in a record's key and value, or None for a record type that is not among `types` (by default
-    those of the groups that plog has). Raises CorruptRecordError if the bytes do not match the type.
+class CoordinatorRecord(NamedTuple):
+    """The messages in a record's key and value, None if it deletes; `kind` is the class of such values."""
+
+    key: Message
+    value: Message | None
+    kind: type[Message]
+
+
+def read_record(key: bytes, value: bytes | None, types: RecordTypes = _TYPES) -> CoordinatorRecord | None:
+    """Reads a record's key and value; returns None for a record type that is not among `types` (by default those of the
+    groups that plog has). Raises CorruptRecordError if the bytes do not match the type.
     """
     try:
         (type_,) = _INT16.unpack_from(key)
-        classes = types.get(type_)
-        if classes is None:
+        kind = types.get(type_)
+        if kind is None:
             return None
-        key_class, value_class = classes
-        read_key, _ = codec(key_class, 0).decode(memoryview(key), _INT16.size)
+        read_key, _ = codec(_key_of(kind), 0).decode(memoryview(key), _INT16.size)
         if value is None:
-            return read_key, None
+            return CoordinatorRecord(read_key, None, kind)
         (version,) = _INT16.unpack_from(value)
-        if version not in schema_of(value_class).valid:
-            raise CorruptRecordError(f"{value_class.__name__} of unknown version {version}")
-        read_value, _ = codec(value_class, version).decode(memoryview(value), _INT16.size)
+        if version not in schema_of(kind).valid:
+            raise CorruptRecordError(f"{kind.__name__} of unknown version {version}")
+        read_value, _ = codec(kind, version).decode(memoryview(value), _INT16.size)
     except (struct.error, MalformedMessageError) as error:
         raise CorruptRecordError(f"no record of a coordinator: {error}") from error
-    return read_key, read_value
+    return CoordinatorRecord(read_key, read_value, kind)
 
 
 def offset_commit_record(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> GroupRecord:
@@ -94,24 +98,21 @@ def offset_commit_record(group_id: str, partition: TopicPartition, committed: Co
     version = _OFFSET_COMMIT_VERSION
     if committed.expire_timestamp != -1:  # only version 1 has this field
         value.expire_timestamp, version = committed.expire_timestamp, 1
-    return GroupRecord(_offset_key(group_id, partition), record_value(value, version))
-
-
-def offset_tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:
-    return GroupRecord(_offset_key(group_id, partition), None)
+    return GroupRecord(record_key(type(value), group_id, *partition), record_value(value, version))
 
 
 def group_metadata_record(group_id: str, value: schema.GroupMetadataValue) -> GroupRecord:
-    return GroupRecord(record_key(schema.GroupMetadataKey(group_id)), record_value(value, _GROUP_METADATA_VERSION))
+    return GroupRecord(record_key(type(value), group_id), record_value(value, _GROUP_METADATA_VERSION))
 
 
-def group_tombstone(group_id: str) -> GroupRecord:
-    return GroupRecord(record_key(schema.GroupMetadataKey(group_id)), None)
+def consumer_group_record(value: Message, *key: str) -> GroupRecord:
+    """Returns a record of the consumer protocol, which is always of version 0."""
+    return GroupRecord(record_key(type(value), *key), record_value(value, 0))
 
 
-def consumer_group_record(key: Message, value: Message | None = None) -> GroupRecord:
-    """Returns a record of the consumer protocol, which is always of version 0; a tombstone if there is no value."""
-    return GroupRecord(record_key(key), None if value is None else record_value(value, 0))
+def tombstone(kind: type[Message], *key: Any) -> GroupRecord:
+    """Returns the record that deletes the one of that kind and key."""
+    return GroupRecord(record_key(kind, *key), None)
 
 
 def committed_offset(value: schema.OffsetCommitValue) -> CommittedOffset:
@@ -120,13 +121,16 @@ def committed_offset(value: schema.OffsetCommitValue) -> CommittedOffset:
     )
 
 
-def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    return record_key(schema.OffsetCommitKey(group_id, partition.topic, partition.partition))
+def _key_of(kind: type[Message]) -> type[Message]:
+    key = schema_of(kind).key
+    assert key is not None
+    return key
 
 
-def record_key(message: Message) -> bytes:
-    """Returns a message as the key of a coordinator's record: the record type, then the message."""
-    return _INT16.pack(schema_of(type(message)).api_key) + codec(type(message), 0).encode(message)
+def record_key(kind: type[Message], *fields: Any) -> bytes:
+    """Returns the key of a coordinator's record: the record type, then a struct of those fields."""
+    key = _key_of(kind)
+    return _INT16.pack(schema_of(kind).api_key) + codec(key, 0).encode(key(*fields))
 
 
 def record_value(message: Message, version: int) -> bytes:

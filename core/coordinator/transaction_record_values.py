@@ -11,13 +11,13 @@ from core.common.topic_partition import TopicPartition, by_topic
 from core.coordinator.group_record_values import read_record, record_key, record_types, record_value
 from core.coordinator.transaction_state import TransactionMetadata, TransactionState
 from core.protocol.schema import transaction_records
-from core.protocol.schema.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from core.protocol.schema.transaction_records import PartitionsSchema, TransactionLogValue
 
 _TYPES = record_types(transaction_records)
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    return record_key(TransactionLogKey(transactional_id))
+    return record_key(TransactionLogValue, transactional_id)
 
 
 def transaction_value(metadata: TransactionMetadata, transaction_version: int) -> bytes:
@@ -50,7 +50,7 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionM
     read = read_record(key, value, _TYPES)
     if read is None:
         return None
-    read_key, read_value = read
+    read_key, read_value, _ = read
     transactional_id = read_key.transactional_id
     if read_value is None:
         return transactional_id, None

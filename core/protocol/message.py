@@ -65,13 +65,17 @@ class Field(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """A struct's fields in wire order and, for a whole message, its API key (-1: none) and versions."""
+    """A struct's fields in wire order and, for a whole message, its API key (-1: none) and versions.
+
+    `key` is the struct of a coordinator's record's key; the message is the value.
+    """
 
     name: str
     fields: tuple[Field, ...]
     api_key: int = -1
     valid: VersionRange = VersionRange(0, MAX_VERSION)
     flexible: VersionRange = NEVER
+    key: type | None = None
 
 
 class _Options(TypedDict, total=False):
@@ -180,6 +184,7 @@ class _Declared(type):
         api_key: int = -1,
         valid: str = "0+",
         flexible: str = "none",
+        key: type | None = None,
     ) -> Any:
         if not bases:
             return super().__new__(cls, name, bases, namespace)
@@ -191,7 +196,7 @@ class _Declared(type):
             namespace={"__doc__": namespace.get("__doc__", name)},
         )
         versions = VersionRange.parse(valid), VersionRange.parse(flexible)
-        _schemas[declared] = Schema(name, fields, api_key, *versions)
+        _schemas[declared] = Schema(name, fields, api_key, *versions, key)
         return declared
 
 
@@ -200,7 +205,7 @@ class Struct(metaclass=_Declared):
 
 
 class Message(metaclass=_Declared):
-    """Declares a whole request, response, header or metadata record; `api_key` is the type of a metadata record."""
+    """Declares a whole request, response, header or metadata record; `api_key` is the type of a record."""
 
 
 Req = TypeVar("Req")

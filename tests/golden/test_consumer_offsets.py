@@ -65,7 +65,7 @@ def test_every_record_says_what_kafka_says_of_it(folder: str) -> None:
             assert record.key is not None
             read = read_record(record.key, record.value)
             assert read is not None
-            key, value = read
+            key, value, _ = read
             theirs = said[record.offset]
             assert record.key[:2] == int(theirs.key["type"]).to_bytes(2)
             assert message_to_json(key, 0) == theirs.key["data"]

@@ -124,7 +124,7 @@ def _decode_coordinator(record: Record, topic: str) -> tuple[Any, Any]:
     read = read_record(record.key or b"", record.value, _TYPES[topic])
     if read is None:
         raise CorruptRecordError("record of a type that is not known", offset=record.offset)
-    key, value = read
+    key, value, _ = read
     type_ = int.from_bytes((record.key or b"")[:2])
     shown = {"type": str(type_), "data": message_to_json(key, 0)}
     if value is None or record.value is None:

@@ -375,7 +375,7 @@ def _commits(
                     continue
                 if read is None or not isinstance(read[0], OffsetCommitKey):
                     continue
-                key, value = read
+                key, value, _ = read
                 if (key.topic, key.partition) != partition:
                     continue
                 if isinstance(value, OffsetCommitValue):

@@ -1,7 +1,8 @@
 """Keys and values of the records in __consumer_offsets: what groups there are, and how far they have read.
 
-A key is an int16 record type (api_key here; offset commits are also read under type 0, the oldest), then the message. A
-value is an int16 version, then the message; a null value deletes. Source:
+A key is an int16 record type (api_key here; offset commits are also read under type 0, the oldest), then the struct
+that the value's class names as `key`, of version 0. A value is an int16 version, then the message; a null value
+deletes. Source:
 org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde and its message definitions.
 """
 
@@ -10,13 +11,22 @@ from __future__ import annotations
 from core.protocol.message import Message, Struct, array, binary, int8, int32, int64, string, struct_of, uuid
 
 
-class OffsetCommitKey(Message, api_key=1, valid="0", flexible="none"):
-    group: str = string("0")
-    topic: str = string("0")
-    partition: int = int32("0")
+class GroupKey(Struct):
+    group_id: str = string()
 
 
-class OffsetCommitValue(Message, api_key=1, valid="0-4", flexible="4+"):
+class GroupMemberKey(Struct):
+    group_id: str = string()
+    member_id: str = string()
+
+
+class OffsetCommitKey(Struct):
+    group: str = string()
+    topic: str = string()
+    partition: int = int32()
+
+
+class OffsetCommitValue(Message, api_key=1, valid="0-4", flexible="4+", key=OffsetCommitKey):
     offset: int = int64()
     leader_epoch: int = int32("3+", -1, ignorable=True)
     metadata: str = string()
@@ -25,8 +35,8 @@ class OffsetCommitValue(Message, api_key=1, valid="0-4", flexible="4+"):
     topic_id: bytes = uuid("4+", tagged="4+", tag=0, ignorable=True)
 
 
-class GroupMetadataKey(Message, api_key=2, valid="0", flexible="none"):
-    group: str = string("0")
+class GroupMetadataKey(Struct):
+    group: str = string()
 
 
 class MemberMetadata(Struct):
@@ -40,7 +50,7 @@ class MemberMetadata(Struct):
     assignment: bytes = binary()
 
 
-class GroupMetadataValue(Message, api_key=2, valid="0-4", flexible="4+"):
+class GroupMetadataValue(Message, api_key=2, valid="0-4", flexible="4+", key=GroupMetadataKey):
     protocol_type: str = string()
     generation: int = int32()
     protocol: str | None = string(nullable="0+")
@@ -49,17 +59,9 @@ class GroupMetadataValue(Message, api_key=2, valid="0-4", flexible="4+"):
     members: list[MemberMetadata] = array(MemberMetadata)
 
 
-class ConsumerGroupMetadataKey(Message, api_key=3, valid="0", flexible="none"):
-    group_id: str = string("0")
-
-
-class ConsumerGroupMetadataValue(Message, api_key=3, valid="0", flexible="0+"):
+class ConsumerGroupMetadataValue(Message, api_key=3, valid="0", flexible="0+", key=GroupKey):
     epoch: int = int32()
     metadata_hash: int = int64(tagged="0+", tag=0)
-
-
-class ConsumerGroupPartitionMetadataKey(Message, api_key=4, valid="0", flexible="none"):
-    group_id: str = string("0")
 
 
 class PartitionMetadata(Struct):
@@ -74,13 +76,8 @@ class TopicMetadata(Struct):
     partition_metadata: list[PartitionMetadata] = array(PartitionMetadata)
 
 
-class ConsumerGroupPartitionMetadataValue(Message, api_key=4, valid="0", flexible="0+"):
+class ConsumerGroupPartitionMetadataValue(Message, api_key=4, valid="0", flexible="0+", key=GroupKey):
     topics: list[TopicMetadata] = array(TopicMetadata)
-
-
-class ConsumerGroupMemberMetadataKey(Message, api_key=5, valid="0", flexible="none"):
-    group_id: str = string("0")
-    member_id: str = string("0")
 
 
 class ClassicProtocol(Struct):
@@ -93,7 +90,7 @@ class ClassicMemberMetadata(Struct):
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
 
 
-class ConsumerGroupMemberMetadataValue(Message, api_key=5, valid="0", flexible="0+"):
+class ConsumerGroupMemberMetadataValue(Message, api_key=5, valid="0", flexible="0+", key=GroupMemberKey):
     instance_id: str | None = string(nullable="0+")
     rack_id: str | None = string(nullable="0+")
     client_id: str = string()
@@ -107,18 +104,9 @@ class ConsumerGroupMemberMetadataValue(Message, api_key=5, valid="0", flexible="
     )
 
 
-class ConsumerGroupTargetAssignmentMetadataKey(Message, api_key=6, valid="0", flexible="none"):
-    group_id: str = string("0")
-
-
-class ConsumerGroupTargetAssignmentMetadataValue(Message, api_key=6, valid="0", flexible="0+"):
+class ConsumerGroupTargetAssignmentMetadataValue(Message, api_key=6, valid="0", flexible="0+", key=GroupKey):
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tagged="0+", tag=0, ignorable=True)
-
-
-class ConsumerGroupTargetAssignmentMemberKey(Message, api_key=7, valid="0", flexible="none"):
-    group_id: str = string("0")
-    member_id: str = string("0")
 
 
 class TopicPartition(Struct):
@@ -126,13 +114,8 @@ class TopicPartition(Struct):
     partitions: list[int] = array("int32")
 
 
-class ConsumerGroupTargetAssignmentMemberValue(Message, api_key=7, valid="0", flexible="0+"):
+class ConsumerGroupTargetAssignmentMemberValue(Message, api_key=7, valid="0", flexible="0+", key=GroupMemberKey):
     topic_partitions: list[TopicPartition] = array(TopicPartition)
-
-
-class ConsumerGroupCurrentMemberAssignmentKey(Message, api_key=8, valid="0", flexible="none"):
-    group_id: str = string("0")
-    member_id: str = string("0")
 
 
 class TopicPartitions(Struct):
@@ -141,7 +124,7 @@ class TopicPartitions(Struct):
     assignment_epochs: list[int] | None = array("int32", nullable="0+", tagged="0+", tag=0)
 
 
-class ConsumerGroupCurrentMemberAssignmentValue(Message, api_key=8, valid="0", flexible="0+"):
+class ConsumerGroupCurrentMemberAssignmentValue(Message, api_key=8, valid="0", flexible="0+", key=GroupMemberKey):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
@@ -149,12 +132,12 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, api_key=8, valid="0", f
     partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions)
 
 
-class ConsumerGroupRegularExpressionKey(Message, api_key=16, valid="0", flexible="none"):
-    group_id: str = string("0")
-    regular_expression: str = string("0")
+class RegularExpressionKey(Struct):
+    group_id: str = string()
+    regular_expression: str = string()
 
 
-class ConsumerGroupRegularExpressionValue(Message, api_key=16, valid="0", flexible="0+"):
+class ConsumerGroupRegularExpressionValue(Message, api_key=16, valid="0", flexible="0+", key=RegularExpressionKey):
     topics: list[str] = array("string")
     version: int = int64()
     timestamp: int = int64()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from core.protocol.message import Message, Struct, array, int8, int16, int32, int64, string, uuid
 
 
-class ShareSnapshotKey(Message, api_key=0, valid="0", flexible="none"):
-    group_id: str = string("0")
-    topic_id: bytes = uuid("0")
-    partition: int = int32("0")
+class SharePartitionKey(Struct):
+    group_id: str = string()
+    topic_id: bytes = uuid()
+    partition: int = int32()
 
 
 class StateBatch(Struct):
@@ -22,7 +22,7 @@ class StateBatch(Struct):
     delivery_count: int = int16()
 
 
-class ShareSnapshotValue(Message, api_key=0, valid="0", flexible="0+"):
+class ShareSnapshotValue(Message, api_key=0, valid="0", flexible="0+", key=SharePartitionKey):
     snapshot_epoch: int = int32()
     state_epoch: int = int32()
     leader_epoch: int = int32()
@@ -33,13 +33,7 @@ class ShareSnapshotValue(Message, api_key=0, valid="0", flexible="0+"):
     state_batches: list[StateBatch] = array(StateBatch)
 
 
-class ShareUpdateKey(Message, api_key=1, valid="0", flexible="none"):
-    group_id: str = string("0")
-    topic_id: bytes = uuid("0")
-    partition: int = int32("0")
-
-
-class ShareUpdateValue(Message, api_key=1, valid="0", flexible="0+"):
+class ShareUpdateValue(Message, api_key=1, valid="0", flexible="0+", key=SharePartitionKey):
     snapshot_epoch: int = int32()
     leader_epoch: int = int32()
     start_offset: int = int64()

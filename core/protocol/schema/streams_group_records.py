@@ -6,10 +6,7 @@ Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde and its m
 from __future__ import annotations
 
 from core.protocol.message import Message, Struct, array, int8, int16, int32, int64, string, struct_of, uint16
-
-
-class StreamsGroupMetadataKey(Message, api_key=17, valid="0", flexible="none"):
-    group_id: str = string("0")
+from core.protocol.schema.group_records import GroupKey, GroupMemberKey
 
 
 class KeyValue(Struct):
@@ -17,7 +14,7 @@ class KeyValue(Struct):
     value: str = string()
 
 
-class StreamsGroupMetadataValue(Message, api_key=17, valid="0", flexible="0+"):
+class StreamsGroupMetadataValue(Message, api_key=17, valid="0", flexible="0+", key=GroupKey):
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32("0+", -1, tagged="0+", tag=0)
@@ -26,17 +23,12 @@ class StreamsGroupMetadataValue(Message, api_key=17, valid="0", flexible="0+"):
     failed_description_topology_epoch: int = int32("0+", -1, tagged="0+", tag=3)
 
 
-class StreamsGroupMemberMetadataKey(Message, api_key=19, valid="0", flexible="none"):
-    group_id: str = string("0")
-    member_id: str = string("0")
-
-
 class Endpoint(Struct):
     host: str = string()
     port: int = uint16()
 
 
-class StreamsGroupMemberMetadataValue(Message, api_key=19, valid="0", flexible="0+"):
+class StreamsGroupMemberMetadataValue(Message, api_key=19, valid="0", flexible="0+", key=GroupMemberKey):
     instance_id: str | None = string(nullable="0+")
     rack_id: str | None = string(nullable="0+")
     client_id: str = string()
@@ -48,18 +40,9 @@ class StreamsGroupMemberMetadataValue(Message, api_key=19, valid="0", flexible="
     client_tags: list[KeyValue] = array(KeyValue)
 
 
-class StreamsGroupTargetAssignmentMetadataKey(Message, api_key=20, valid="0", flexible="none"):
-    group_id: str = string("0")
-
-
-class StreamsGroupTargetAssignmentMetadataValue(Message, api_key=20, valid="0", flexible="0+"):
+class StreamsGroupTargetAssignmentMetadataValue(Message, api_key=20, valid="0", flexible="0+", key=GroupKey):
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64("0+", 0, tagged="0+", tag=0, ignorable=True)
-
-
-class StreamsGroupTargetAssignmentMemberKey(Message, api_key=21, valid="0", flexible="none"):
-    group_id: str = string("0")
-    member_id: str = string("0")
 
 
 class TaskIds(Struct):
@@ -67,15 +50,10 @@ class TaskIds(Struct):
     partitions: list[int] = array("int32")
 
 
-class StreamsGroupTargetAssignmentMemberValue(Message, api_key=21, valid="0", flexible="0+"):
+class StreamsGroupTargetAssignmentMemberValue(Message, api_key=21, valid="0", flexible="0+", key=GroupMemberKey):
     active_tasks: list[TaskIds] = array(TaskIds)
     standby_tasks: list[TaskIds] = array(TaskIds)
     warmup_tasks: list[TaskIds] = array(TaskIds)
-
-
-class StreamsGroupCurrentMemberAssignmentKey(Message, api_key=22, valid="0", flexible="none"):
-    group_id: str = string("0")
-    member_id: str = string("0")
 
 
 class CurrentTaskIds(Struct):
@@ -84,7 +62,7 @@ class CurrentTaskIds(Struct):
     assignment_epochs: list[int] | None = array("int32", nullable="0+", tagged="0+", tag=0)
 
 
-class StreamsGroupCurrentMemberAssignmentValue(Message, api_key=22, valid="0", flexible="0+"):
+class StreamsGroupCurrentMemberAssignmentValue(Message, api_key=22, valid="0", flexible="0+", key=GroupMemberKey):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
@@ -94,10 +72,6 @@ class StreamsGroupCurrentMemberAssignmentValue(Message, api_key=22, valid="0", f
     active_tasks_pending_revocation: list[CurrentTaskIds] = array(CurrentTaskIds)
     standby_tasks_pending_revocation: list[CurrentTaskIds] = array(CurrentTaskIds)
     warmup_tasks_pending_revocation: list[CurrentTaskIds] = array(CurrentTaskIds)
-
-
-class StreamsGroupTopologyKey(Message, api_key=23, valid="0", flexible="none"):
-    group_id: str = string("0")
 
 
 class TopicInfo(Struct):
@@ -123,6 +97,6 @@ class Subtopology(Struct):
     copartition_groups: list[CopartitionGroup] = array(CopartitionGroup)
 
 
-class StreamsGroupTopologyValue(Message, api_key=23, valid="0", flexible="0+"):
+class StreamsGroupTopologyValue(Message, api_key=23, valid="0", flexible="0+", key=GroupKey):
     epoch: int = int32()
     subtopologies: list[Subtopology] = array(Subtopology)

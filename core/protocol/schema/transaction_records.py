@@ -10,8 +10,8 @@ from __future__ import annotations
 from core.protocol.message import Message, Struct, array, int8, int16, int32, int64, string
 
 
-class TransactionLogKey(Message, api_key=0, valid="0", flexible="none"):
-    transactional_id: str = string("0")
+class TransactionLogKey(Struct):
+    transactional_id: str = string()
 
 
 class PartitionsSchema(Struct):
@@ -19,7 +19,7 @@ class PartitionsSchema(Struct):
     partition_ids: list[int] = array("int32")
 
 
-class TransactionLogValue(Message, api_key=0, valid="0-1", flexible="1+"):
+class TransactionLogValue(Message, api_key=0, valid="0-1", flexible="1+", key=TransactionLogKey):
     producer_id: int = int64()
     previous_producer_id: int = int64("1+", -1, tagged="1+", tag=0)
     next_producer_id: int = int64("1+", -1, tagged="1+", tag=1)

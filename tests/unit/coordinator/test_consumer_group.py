@@ -157,7 +157,7 @@ def test_what_kafka_writes_of_the_same_moves(world: GroupWorld, coordinator: Gro
     for record in world.written:
         read = read_record(*record)
         assert read is not None
-        key, value = read
+        key, value, _ = read
         if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue) and key.member_id == "a":  # type: ignore[attr-defined]
             partitions = [
                 {n: epoch for t in topics for n, epoch in zip(t.partitions, t.assignment_epochs or (), strict=True)}

@@ -88,6 +88,10 @@ def assert_table(cls: type, jar: str, folder: str, kafka: str) -> None:
     assert [v in schema.flexible for v in versions(valid)] == [v in flexible for v in versions(valid)]
     common = {definition["name"]: definition["fields"] for definition in official.get("commonStructs", [])}
     assert_fields(schema.fields, official["fields"], valid, common)
+    if schema.key is not None:
+        key = message_definition(jar, folder, f"{schema.name.removesuffix('Value')}Key", kafka)
+        assert (key["apiKey"], key["validVersions"], key["flexibleVersions"]) == (schema.api_key, "0", "none")
+        assert_fields(schema_of(schema.key).fields, key["fields"], VersionRange(0, 0), {})
 
 
 def is_latest_unstable(official: dict[str, Any], jar: str, folder: str, kafka: str) -> bool:

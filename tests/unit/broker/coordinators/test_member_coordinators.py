@@ -17,7 +17,7 @@ from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, offset_tombstone
+from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, tombstone
 from core.protocol.message import Api
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
@@ -30,6 +30,7 @@ from core.protocol.schema.control_request import (
 )
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from core.protocol.schema.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
+from core.protocol.schema.group_records import OffsetCommitValue
 from core.protocol.schema.groups import (
     JOIN_GROUP,
     SYNC_GROUP,
@@ -193,7 +194,7 @@ async def test_what_was_known_before_another_led_is_not_kept(member: Member, coo
     assert coordinator.committed() is ErrorCode.NOT_COORDINATOR
     assert coordinator.commit(7) is ErrorCode.NOT_COORDINATOR
     assert not member.node.services.groups.groups
-    coordinator.follow(offset_of(8), offset_of(9, "new"), tuple(offset_tombstone("gone", T0)))
+    coordinator.follow(offset_of(8), offset_of(9, "new"), tuple(tombstone(OffsetCommitValue, "gone", *T0)))
     coordinator.assign(US)
     assert (coordinator.committed(), coordinator.committed("new"), coordinator.committed("gone")) == (8, 9, -1)
     assert coordinator.commit(10) is ErrorCode.NONE
@@ -229,7 +230,7 @@ async def test_roles_that_change_while_it_reads(
     if is_read_meanwhile:
         background.run()
     assert coordinator.committed() is ErrorCode.NOT_COORDINATOR
-    coordinator.follow(offset_of(9), tuple(offset_tombstone("gone", T0)))
+    coordinator.follow(offset_of(9), tuple(tombstone(OffsetCommitValue, "gone", *T0)))
     coordinator.assign(US)
     assert coordinator.committed() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     while background.waiting:

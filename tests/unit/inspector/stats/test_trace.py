@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, offset_tombstone
+from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, tombstone
 from core.forensics.gap_ledger import GapReason
 from core.forensics.partition_reader import DirectoryReader
 from core.inspector.stats.trace import Trace, Tracer
+from core.protocol.schema.group_records import OffsetCommitValue
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, case
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
@@ -38,7 +39,7 @@ def data_dir(tmp_path: Path) -> Path:
                                 ("gone", 9, NOW + 4)):  # fmt: skip
         record = offset_commit_record(group, T, CommittedOffset(offset, -1, "", time))
         append(offsets, make_batch(record.value or b"", key=record.key))
-    record = offset_tombstone("gone", T)
+    record = tombstone(OffsetCommitValue, "gone", *T)
     batch = make_batch(b"", key=record.key)
     append(offsets, batch)
     other = offset_commit_record("elsewhere", TopicPartition("u", 0), CommittedOffset(100, -1, "", NOW))

@@ -18,12 +18,12 @@ from core.common.clock import SystemClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_record_values import GroupRecord, group_metadata_record, offset_tombstone
+from core.coordinator.group_record_values import GroupRecord, group_metadata_record, tombstone
 from core.files.directory_lock import DirectoryLock
 from core.pipeline.session import Session
 from core.protocol.consumer_protocol import write_consumer_protocol
 from core.protocol.schema.consumer_protocol import AssignedPartitions, ConsumerProtocolAssignment
-from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
+from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 from core.view.groups.known_groups import FileGroups, GroupSummary, History, KnownGroups, ServerGroups
 from core.view.target.log_figures import LogFigures
 from tests.support.coordinated import commit, golden_directory, inspected, write_group, write_values
@@ -184,7 +184,7 @@ def test_what_is_appended_is_taken_up(tmp_path: Path) -> None:
     write_values(tmp_path, "t-1", b"f")
     commit(tmp_path, "g", {T1: 0})
     assert _summary(groups, "g").lag == 4
-    write_group(tmp_path, "g", [offset_tombstone("g", T0)])
+    write_group(tmp_path, "g", [tombstone(OffsetCommitValue, "g", *T0)])
     found = groups.describe("g")
     assert [(row.partition, row.lag) for row in found.rows] == [(T1, 1)]
 
@@ -293,7 +293,7 @@ def test_history_has_the_commits_that_are_left(tmp_path: Path) -> None:
     for seconds, offset in ((0, 10), (10, 60), (HOUR_MS // 1000 + 1, 60)):
         commit(tmp_path, "g", {T0: offset, T1: 5}, time_ms=NOW + 1000 + seconds * 1000, metadata=f"at {seconds}")
         commit(tmp_path, "other", {T0: 99})
-    write_group(tmp_path, "g", [offset_tombstone("g", T0)], timestamp=NOW + 2 * HOUR_MS)
+    write_group(tmp_path, "g", [tombstone(OffsetCommitValue, "g", *T0)], timestamp=NOW + 2 * HOUR_MS)
     history = _history(KnownGroups(inspected(tmp_path)), "g", T0)
     assert [(commit.offset, commit.rate) for commit in history.commits] == [
         (10, None),
