@@ -176,7 +176,7 @@ def commit_all(peer: Peer, groups: int, commits: int, at_once: int) -> None:
 
 def wait_for_offsets(peer: Peer) -> None:
     connection = connect(peer.address)
-    request = OffsetFetchRequest("g0", [OffsetFetchRequestTopic("t", [0])])
+    request = OffsetFetchRequest("g0", [OffsetFetchRequestTopic("t", partition_indexes=[0])])
     while connection.call(OFFSET_FETCH, request, at_most=NAMED_OFFSETS).error_code:
         time.sleep(0.02)  # it is loading
     connection.close()

@@ -9,7 +9,7 @@ from core.protocol.schema.group_offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -43,7 +43,7 @@ def committed_of(
     group: str, topic: str = "t", partition: int = 0, *, topic_id: bytes = bytes(16), is_stable: bool = False
 ) -> OffsetFetchRequest:
     """Asks for the offset of one partition, from version 8 on."""
-    topics = [OffsetFetchRequestTopics(topic, topic_id, [partition])]
+    topics = [OffsetFetchRequestTopic(topic, topic_id, [partition])]
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=is_stable)
 
 

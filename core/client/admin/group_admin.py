@@ -34,7 +34,6 @@ from core.protocol.schema.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
 )
 from core.protocol.schema.groups import (
     DELETE_GROUPS,
@@ -282,13 +281,12 @@ def _fetch_offsets(
     has_several = version >= FIRST_FETCH_VERSION_OF_SEVERAL
     is_stable = partitions is not None and version >= _FIRST_FETCH_VERSION_OF_STABLE
     numbers = by_topic((partition, partition.partition) for partition in partitions or ())
+    named = [OffsetFetchRequestTopic(name, partition_indexes=found) for name, found in numbers.items()]
+    topics = None if partitions is None else named
+    request = OffsetFetchRequest(group_id, topics, require_stable=is_stable)
     if has_several:
-        several = [OffsetFetchRequestTopics(name, partition_indexes=found) for name, found in numbers.items()]
-        group = OffsetFetchRequestGroup(group_id, topics=None if partitions is None else several)
+        group = OffsetFetchRequestGroup(group_id, topics=topics)
         request = OffsetFetchRequest(groups=[group], require_stable=is_stable)
-    else:
-        topics = [OffsetFetchRequestTopic(name, found) for name, found in numbers.items()]
-        request = OffsetFetchRequest(group_id, None if partitions is None else topics, require_stable=is_stable)
     answer = connection.call(OFFSET_FETCH, request, at_most=version)
     return read_offsets(answer.groups[0] if has_several else answer, group_id)
 

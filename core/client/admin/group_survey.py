@@ -25,7 +25,7 @@ from core.protocol.schema.group_offsets import (
     OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
 )
 from core.protocol.schema.groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 
@@ -73,7 +73,7 @@ def _fetch_of_several(
     if version < FIRST_FETCH_VERSION_OF_SEVERAL:
         return {}
     numbers = by_topic((partition, partition.partition) for partition in partitions)
-    topics = [OffsetFetchRequestTopics(name, partition_indexes=found) for name, found in numbers.items()]
+    topics = [OffsetFetchRequestTopic(name, partition_indexes=found) for name, found in numbers.items()]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=topics) for group_id in group_ids])
     answer = connection.call(OFFSET_FETCH, request, at_most=version)
     return {one.group_id: read_offsets(one, one.group_id) for one in answer.groups if not one.error_code}

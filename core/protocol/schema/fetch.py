@@ -17,6 +17,7 @@ from core.protocol.message import (
     uuid,
 )
 from core.protocol.primitives import Records
+from core.protocol.schema.current_leader import LeaderIdAndEpoch, NodeEndpoint
 
 
 class ReplicaState(Struct):
@@ -67,11 +68,6 @@ class EpochEndOffset(Struct):
     end_offset: int = int64("12+", -1)
 
 
-class LeaderIdAndEpoch(Struct):
-    leader_id: int = int32("12+", -1)
-    leader_epoch: int = int32("12+", -1)
-
-
 class SnapshotId(Struct):
     end_offset: int = int64("0+", -1)
     epoch: int = int32("0+", -1)
@@ -102,13 +98,6 @@ class FetchableTopicResponse(Struct):
     topic: str = string("0-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32("16+")
-    host: str = string("16+")
-    port: int = int32("16+")
-    rack: str | None = string("16+", None, nullable="16+")
 
 
 class FetchResponse(Message, api_key=1, valid="4-18", flexible="12+"):

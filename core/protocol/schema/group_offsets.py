@@ -54,21 +54,16 @@ OFFSET_COMMIT = Api(OffsetCommitRequest, OffsetCommitResponse)
 
 
 class OffsetFetchRequestTopic(Struct):
-    name: str = string("0-7")
-    partition_indexes: list[int] = array("int32", "0-7")
-
-
-class OffsetFetchRequestTopics(Struct):
-    name: str = string("8-9", ignorable=True)
+    name: str = string("0-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
-    partition_indexes: list[int] = array("int32", "8+")
+    partition_indexes: list[int] = array("int32")
 
 
 class OffsetFetchRequestGroup(Struct):
     group_id: str = string("8+")
     member_id: str | None = string("9+", None, nullable="9+", ignorable=True)
     member_epoch: int = int32("9+", -1, ignorable=True)
-    topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, "8+", nullable="8+")
+    topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "8+", nullable="8+")
 
 
 class OffsetFetchRequest(Message, api_key=9, valid="1-10", flexible="6+"):
@@ -79,35 +74,22 @@ class OffsetFetchRequest(Message, api_key=9, valid="1-10", flexible="6+"):
 
 
 class OffsetFetchResponsePartition(Struct):
-    partition_index: int = int32("0-7")
-    committed_offset: int = int64("0-7")
-    committed_leader_epoch: int = int32("5-7", -1, ignorable=True)
-    metadata: str | None = string("0-7", nullable="0-7")
-    error_code: int = int16("0-7")
+    partition_index: int = int32()
+    committed_offset: int = int64()
+    committed_leader_epoch: int = int32("5+", -1, ignorable=True)
+    metadata: str | None = string(nullable="0+")
+    error_code: int = int16()
 
 
 class OffsetFetchResponseTopic(Struct):
-    name: str = string("0-7")
-    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, "0-7")
-
-
-class OffsetFetchResponsePartitions(Struct):
-    partition_index: int = int32("8+")
-    committed_offset: int = int64("8+")
-    committed_leader_epoch: int = int32("8+", -1, ignorable=True)
-    metadata: str | None = string("8+", nullable="8+")
-    error_code: int = int16("8+")
-
-
-class OffsetFetchResponseTopics(Struct):
-    name: str = string("8-9", ignorable=True)
+    name: str = string("0-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
-    partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+")
+    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition)
 
 
 class OffsetFetchResponseGroup(Struct):
     group_id: str = string("8+")
-    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, "8+")
+    topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "8+")
     error_code: int = int16("8+")
 
 

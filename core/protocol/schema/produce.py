@@ -16,6 +16,7 @@ from core.protocol.message import (
     uuid,
 )
 from core.protocol.primitives import Records
+from core.protocol.schema.current_leader import LeaderIdAndEpoch, NodeEndpoint
 
 
 class PartitionProduceData(Struct):
@@ -41,11 +42,6 @@ class BatchIndexAndErrorMessage(Struct):
     batch_index_error_message: str | None = string("8+", None, nullable="8+")
 
 
-class LeaderIdAndEpoch(Struct):
-    leader_id: int = int32("10+", -1)
-    leader_epoch: int = int32("10+", -1)
-
-
 class PartitionProduceResponse(Struct):
     index: int = int32()
     error_code: int = int16()
@@ -61,13 +57,6 @@ class TopicProduceResponse(Struct):
     name: str = string("0-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32("10+")
-    host: str = string("10+")
-    port: int = int32("10+")
-    rack: str | None = string("10+", None, nullable="10+")
 
 
 class ProduceResponse(Message, api_key=0, valid="3-13", flexible="9+"):

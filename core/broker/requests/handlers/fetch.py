@@ -48,8 +48,6 @@ from core.protocol.schema.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
 )
 from core.records.compression import CompressionType
@@ -405,8 +403,8 @@ class DelayedFetch(Pending[FetchResponse]):
                 if data.records:
                     self._count_sent(name, len(data.records))
                 elif data.error_code in _ANSWERED_WITH_LEADER and name.topic and says_leaders:
-                    leaders = leaders or LeaderHints(self._services, self._context, NodeEndpoint)
-                    data.current_leader = LeaderIdAndEpoch(*leaders.find(*name))
+                    leaders = leaders or LeaderHints(self._services, self._context)
+                    data.current_leader = leaders.find(*name)
                     if not self._reader.is_for_replica:  # a replica knows the brokers from the controller
                         response.node_endpoints = leaders.node_endpoints
         session = self._session

@@ -138,28 +138,9 @@ def offset_fetch(
     if version >= _FIRST_VERSION_WITH_SEVERAL_GROUPS:
         groups = [_fetch(services, group, context, requires_stable=request.require_stable) for group in request.groups]
         return schema.OffsetFetchResponse(groups=groups)
-    topics = None
-    if request.topics is not None:
-        topics = [
-            schema.OffsetFetchRequestTopics(t.name, partition_indexes=t.partition_indexes) for t in request.topics
-        ]
-    group = schema.OffsetFetchRequestGroup(request.group_id, topics=topics)
+    group = schema.OffsetFetchRequestGroup(request.group_id, topics=request.topics)
     fetched = _fetch(services, group, context, requires_stable=request.require_stable)
-    return schema.OffsetFetchResponse(
-        topics=[
-            schema.OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    schema.OffsetFetchResponsePartition(
-                        p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in fetched.topics
-        ],
-        error_code=fetched.error_code,
-    )
+    return schema.OffsetFetchResponse(topics=fetched.topics, error_code=fetched.error_code)
 
 
 def _fetch(
@@ -191,37 +172,37 @@ def _fetch(
             committed = offsets.get(partition, _NOTHING)
             if by_id and committed.topic_id not in (ZERO_UUID, topic.topic_id):
                 committed = _NOTHING  # the offset was of a deleted topic of that name
-            response = schema.OffsetFetchResponsePartitions(
+            response = schema.OffsetFetchResponsePartition(
                 number, committed.offset, committed.leader_epoch, committed.metadata
             )
             if requires_stable and services.groups.is_unstable(request.group_id, partition):
-                response = schema.OffsetFetchResponsePartitions(number, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                response = schema.OffsetFetchResponsePartition(number, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
             partitions.append(response)
-        topics.append(schema.OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
+        topics.append(schema.OffsetFetchResponseTopic(topic.name, topic.topic_id, partitions))
     return schema.OffsetFetchResponseGroup(request.group_id, topics)
 
 
 def _everything(
     services: Services, offsets: Mapping[TopicPartition, CommittedOffset], context: RequestContext, *, by_id: bool
-) -> list[schema.OffsetFetchRequestTopics]:
+) -> list[schema.OffsetFetchRequestTopic]:
     found = []
     for name, indexes in by_topic((partition, partition.partition) for partition in offsets).items():
         topic = services.image.topics.get(name)
         if by_id and context.session.has(DESCRIBE_TOPIC, name):
             services.controller.ensure_informed(name)
         if topic is not None or not by_id:
-            found.append(schema.OffsetFetchRequestTopics(name, topic.topic_id if topic else ZERO_UUID, sorted(indexes)))
+            found.append(schema.OffsetFetchRequestTopic(name, topic.topic_id if topic else ZERO_UUID, sorted(indexes)))
     return found
 
 
 def _refused(
-    topics: Iterable[schema.OffsetFetchRequestTopics], code: ErrorCode
-) -> list[schema.OffsetFetchResponseTopics]:
+    topics: Iterable[schema.OffsetFetchRequestTopic], code: ErrorCode
+) -> list[schema.OffsetFetchResponseTopic]:
     return [
-        schema.OffsetFetchResponseTopics(
+        schema.OffsetFetchResponseTopic(
             topic.name,
             topic.topic_id,
-            [schema.OffsetFetchResponsePartitions(number, -1, -1, "", code) for number in topic.partition_indexes],
+            [schema.OffsetFetchResponsePartition(number, -1, -1, "", code) for number in topic.partition_indexes],
         )
         for topic in topics
     ]

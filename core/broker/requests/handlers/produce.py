@@ -44,8 +44,6 @@ from core.protocol.schema.header import RequestHeader
 from core.protocol.schema.produce import (
     PRODUCE,
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -284,7 +282,7 @@ def _append_all(
     appended: list[TopicPartition] = []
     waiting: list[Uncommitted] = []
     responses = []
-    leaders = LeaderHints(services, context, NodeEndpoint)
+    leaders = LeaderHints(services, context)
     has_failed = is_kept = False
     try:
         for topic_data in request.topic_data:
@@ -440,7 +438,7 @@ def _refuse_remembered(
     response = _response(number, result)
     _refuse(response, code)
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        response.current_leader = LeaderIdAndEpoch(*find_leader_hint(services, topic, number))
+        response.current_leader = find_leader_hint(services, topic, number)
     answer[:] = known.encode(correlation_id, response)
 
 
@@ -587,7 +585,7 @@ def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
 
 
 def _refuse_and_name_leader(
-    leaders: LeaderHints[NodeEndpoint],
+    leaders: LeaderHints,
     topic: str,
     response: PartitionProduceResponse,
     context: RequestContext,
@@ -598,12 +596,12 @@ def _refuse_and_name_leader(
 
 
 def _name_leader(
-    leaders: LeaderHints[NodeEndpoint], topic: str | None, response: PartitionProduceResponse, context: RequestContext
+    leaders: LeaderHints, topic: str | None, response: PartitionProduceResponse, context: RequestContext
 ) -> None:
     """Puts the partition's leader into the response, if it is refused because another broker leads it."""
     is_led_elsewhere = response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if is_led_elsewhere and topic is not None and context.api_version >= _FIRST_VERSION_WITH_LEADERS:
-        response.current_leader = LeaderIdAndEpoch(*leaders.find(topic, response.index))
+        response.current_leader = leaders.find(topic, response.index)
 
 
 def _find(services: Services, topic: str | None, number: int, context: RequestContext) -> Partition:

@@ -25,7 +25,6 @@ from core.protocol.schema.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
 )
 from core.protocol.schema.groups import (
     DELETE_GROUPS,
@@ -161,11 +160,11 @@ def test_fetch(broker: SteeredNode, version: int) -> None:
     commit(broker)
     topic_id = broker.services.image.topics["t"].topic_id
     if version < 8:
-        request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0, 1])])
+        request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", partition_indexes=[0, 1])])
         topic = ask(broker, OFFSET_FETCH, request, version).topics[0]
         found = [(p.committed_offset, p.metadata) for p in topic.partitions]
     else:
-        asked = OffsetFetchRequestTopics("t" if version < 10 else "", topic_id if version >= 10 else ID, [0, 1])
+        asked = OffsetFetchRequestTopic("t" if version < 10 else "", topic_id if version >= 10 else ID, [0, 1])
         groups = [OffsetFetchRequestGroup(name, topics=[asked]) for name in ("g", "other")]
         mine, other = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=groups), version).groups
         assert [p.committed_offset for p in other.topics[0].partitions] == [-1, -1]

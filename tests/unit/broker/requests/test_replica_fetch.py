@@ -7,12 +7,12 @@ import pytest
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
+from core.protocol.schema.current_leader import NodeEndpoint
 from core.protocol.schema.fetch import (
     FETCH,
     FetchPartition,
     FetchRequest,
     FetchTopic,
-    NodeEndpoint,
     PartitionData,
     ReplicaState,
 )
