@@ -76,7 +76,7 @@ _LISTED = (
 _SERVED: dict[int, ServedApi[Any, Any]] = {
     served.api.key: served
     for served in sorted(
-        (one for module in _HANDLERS for one in module.SERVES),
+        (one for module in _HANDLERS for one in vars(module).values() if isinstance(one, ServedApi)),
         key=lambda served: _LISTED.index(served.api.key),
     )
 }

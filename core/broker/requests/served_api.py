@@ -1,4 +1,4 @@
-"""A handler module's declaration: the API that it serves, the function, and the kinds of clusters that have it."""
+"""A handler's declaration: the API that it serves, the rights that it needs, and the kinds of clusters that have it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from core.broker.requests.client_session import Session
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import Feature, is_finalized
-from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.task import Task
 from core.protocol.message import Api, VersionRange
@@ -20,38 +19,20 @@ Req = TypeVar("Req")
 Res = TypeVar("Res")
 
 
-@dataclass(frozen=True, slots=True)
-class Needs(Generic[Req, Res]):
-    """The rights that an API needs; immutable. Made by `whole` and `by_name`, or `NOTHING`."""
-
-    rights: tuple[Right, ...] = ()
-    is_whole: bool = False
-    """Whether a request is refused before the handler is called, else the handler asks for each name."""
-    name_of: Callable[[Req], str] = lambda _: CLUSTER_NAME
-    refuse: Callable[[Req, ErrorCode], Res] | None = None
-    """Makes the answer to a request that lacks the rights; None for one with the error code and no more."""
-
-
-NOTHING: Needs[Any, Any] = Needs()
-"""Of an API that everybody may use."""
-
-
-def whole(
-    *rights: Right,
-    name_of: Callable[[Req], str] = lambda _: CLUSTER_NAME,
-    refuse: Callable[[Req, ErrorCode], Res] | None = None,
-) -> Needs[Req, Res]:
-    """Of an API that is refused as a whole without any of the rights, on the resource that `name_of` finds."""
-    return Needs(rights, is_whole=True, name_of=name_of, refuse=refuse)
-
-
-def by_name(*rights: Right) -> Needs[Any, Any]:
-    """Of an API whose handler asks for these rights, name by name, in Kafka's order."""
-    return Needs(rights)
-
-
 Finalized = Mapping[str, int]
 """The finalized features of a cluster, by level; where None is allowed, it means a lone broker."""
+
+
+Handler = Callable[
+    [Services, Req, RequestContext],
+    Res | Pending[Res] | Task[Res] | Task[Res | Pending[Res]] | Task[Res | Pending[Res | None] | None],
+]
+"""Returns the answer, now or later, or the task that makes it; None if there is none, as for a Produce with acks=0."""
+
+
+def serves(api: Api[Req, Res], *rights: Right, **traits: Any) -> Callable[[Handler[Req, Res]], ServedApi[Req, Res]]:
+    """Declares the handler of an API that needs any of these rights; `traits` are the other fields of `ServedApi`."""
+    return lambda handle: ServedApi(api, handle, rights, **traits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +40,15 @@ class ServedApi(Generic[Req, Res]):
     """A row of the dispatcher's table; immutable."""
 
     api: Api[Req, Res]
-    handle: Callable[
-        [Services, Req, RequestContext],
-        Res | Pending[Res] | Task[Res] | Task[Res | Pending[Res]] | Task[Res | Pending[Res | None] | None],
-    ]
-    """Returns the answer, now or later, or the task that makes it; None if there is none, as for a Produce with acks=0.
+    handle: Handler[Req, Res]
+    rights: tuple[Right, ...]
+    """The rights that it needs, in Kafka's order; without any, everybody may use it."""
+    is_whole: bool = False
+    """Whether a request without any of them is refused before the handler is called, else the handler asks for each
+    name.
     """
-    needs: Needs[Req, Res]
-    """The rights that it needs: without an entry a module does not import."""
+    name_of: Callable[[Req], str] = lambda _: CLUSTER_NAME
+    """Finds the resource on which the whole request needs the right."""
     is_owed: bool = False
     """Whether its task completes a change already begun: it is done even if the client disconnects."""
 
@@ -91,17 +73,17 @@ class ServedApi(Generic[Req, Res]):
     last_of_members: int | None = None
     """The last version in ZooKeeper-mode clusters, if later ones ask for more than these can do."""
 
+    def __call__(self, services: Services, request: Req, context: RequestContext) -> Any:
+        return self.handle(services, request, context)
+
     def find_refusal(self, request: Req, context: RequestContext) -> Res | None:
         """Returns the answer to a request that lacks what it needs as a whole, or None."""
-        needs = self.needs
-        if not needs.is_whole:
+        if not self.is_whole:
             return None
-        name = needs.name_of(request)
-        if any(context.may(right, name) for right in needs.rights):
+        name = self.name_of(request)
+        if any(context.may(right, name) for right in self.rights):
             return None
-        code = needs.rights[0].refusal
-        if needs.refuse is not None:
-            return needs.refuse(request, code)
+        code = self.rights[0].refusal
         answer = cast(Any, self.api.response)(error_code=code)
         if hasattr(answer, "error_message"):
             answer.error_message = code.text
@@ -111,7 +93,7 @@ class ServedApi(Generic[Req, Res]):
         """Returns whether the session has any of the rights that requests for the topic need."""
         return session.authorizer is None or any(
             session.has(right, topic if right.resource_type is ResourceType.TOPIC else CLUSTER_NAME)
-            for right in self.needs.rights
+            for right in self.rights
             if right.resource_type in (ResourceType.TOPIC, ResourceType.CLUSTER)
         )
 

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import NOTHING, ServedApi
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import MEMBERS_FEATURES, SUPPORTED_FEATURES
 from core.common.error_code import ErrorCode
@@ -32,6 +32,7 @@ _ANY_BROKER = None, _ANY_NODE
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
+@serves(API_VERSIONS)
 def handle(services: Services, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     if context.api_version >= _FIRST_VERSION_WITH_CLIENT_SOFTWARE and not (
         _CLIENT_SOFTWARE.fullmatch(request.client_software_name)
@@ -74,6 +75,3 @@ def advertised(api: Api[Any, Any], versions: VersionRange) -> ApiVersion:
     """
     first = 0 if api.key == PRODUCE.key else versions.first
     return ApiVersion(api.key, first, versions.last)
-
-
-SERVES = (ServedApi(API_VERSIONS, handle, NOTHING),)

@@ -10,7 +10,7 @@ from core.broker.requests.handlers.controller_request import answer_in_office, f
 from core.broker.requests.handlers.metadata import cluster_operations
 from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id, own_endpoint
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import NOTHING, ServedApi, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, FeatureUpdate, UpgradeType
 from core.cluster.image.metadata_log import METADATA_PARTITION
@@ -24,6 +24,7 @@ from core.security.acl import ALTER_CLUSTER, DESCRIBE_THE_CLUSTER
 _BROKERS, _CONTROLLERS = 1, 2
 
 
+@serves(schema.DESCRIBE_CLUSTER)
 def describe_cluster(
     services: Services, request: schema.DescribeClusterRequest, context: RequestContext
 ) -> schema.DescribeClusterResponse:
@@ -48,6 +49,7 @@ def _refused(code: ErrorCode, message: str) -> schema.DescribeClusterResponse:
     return schema.DescribeClusterResponse(error_code=code, error_message=message)
 
 
+@serves(schema.DESCRIBE_QUORUM, DESCRIBE_THE_CLUSTER, is_whole=True, needs_quorum=True)
 def describe_quorum(
     services: Services, request: schema.DescribeQuorumRequest, context: RequestContext
 ) -> schema.DescribeQuorumResponse:
@@ -86,6 +88,7 @@ def _describe(services: Services, topic: str, number: int) -> schema.DescribedPa
     )
 
 
+@serves(schema.UNREGISTER_BROKER, ALTER_CLUSTER, is_whole=True, is_for_controllers=True)
 def unregister_broker(
     services: Services, request: schema.UnregisterBrokerRequest, context: RequestContext
 ) -> schema.UnregisterBrokerResponse | Pending[schema.UnregisterBrokerResponse]:
@@ -105,6 +108,7 @@ def unregister_broker(
 _FIRST_LEVEL = 33  # 4.4-IV2, which has UnregisterControllerRecord
 
 
+@serves(schema.UNREGISTER_CONTROLLER, ALTER_CLUSTER, is_whole=True, needs_quorum=True)
 def unregister_controller(
     services: Services, request: schema.UnregisterControllerRequest, context: RequestContext
 ) -> schema.UnregisterControllerResponse:
@@ -121,6 +125,7 @@ def unregister_controller(
 _FIRST_VERSION_WITH_TYPES = 1  # KIP-778
 
 
+@serves(schema.UPDATE_FEATURES, ALTER_CLUSTER, is_whole=True)
 def update_features(
     services: Services, request: schema.UpdateFeaturesRequest, context: RequestContext
 ) -> schema.UpdateFeaturesResponse | Pending[schema.UpdateFeaturesResponse]:
@@ -180,12 +185,3 @@ def _features_answer(request: schema.UpdateFeaturesRequest, error: KafkaError | 
         schema.UpdatableFeatureResult(update.feature, ErrorCode.NONE, None) for update in request.feature_updates
     ]
     return schema.UpdateFeaturesResponse(error_message=None, results=results)
-
-
-SERVES = (
-    ServedApi(schema.DESCRIBE_CLUSTER, describe_cluster, NOTHING),
-    ServedApi(schema.DESCRIBE_QUORUM, describe_quorum, whole(DESCRIBE_THE_CLUSTER), needs_quorum=True),
-    ServedApi(schema.UNREGISTER_BROKER, unregister_broker, whole(ALTER_CLUSTER), is_for_controllers=True),
-    ServedApi(schema.UNREGISTER_CONTROLLER, unregister_controller, whole(ALTER_CLUSTER), needs_quorum=True),
-    ServedApi(schema.UPDATE_FEATURES, update_features, whole(ALTER_CLUSTER)),
-)

@@ -17,7 +17,7 @@ from core.broker.requests.config_resources import (
     when_written,
 )
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -49,6 +49,7 @@ from core.security.acl import (
 )
 
 
+@serves(schema.DESCRIBE_CONFIGS, DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS)
 def describe_configs(
     services: Services, request: schema.DescribeConfigsRequest, context: RequestContext
 ) -> Task[schema.DescribeConfigsResponse]:
@@ -167,6 +168,7 @@ def _alter(
     return responses, writes
 
 
+@serves(schema.ALTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
 def alter_configs(
     services: Services, request: schema.AlterConfigsRequest, context: RequestContext
 ) -> schema.AlterConfigsResponse | Pending[schema.AlterConfigsResponse]:
@@ -191,6 +193,7 @@ def _replace_all(services: Services, resource: schema.AlterConfigsResource, *, v
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
+@serves(INCREMENTAL_ALTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
 def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse | Pending[IncrementalAlterConfigsResponse]:
@@ -231,6 +234,7 @@ def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
 _FIRST_VERSION_WITH_TYPES = 1  # KIP-1142
 
 
+@serves(schema.LIST_CONFIG_RESOURCES, DESCRIBE_CLUSTER_CONFIGS, is_whole=True, needs_quorum=True)
 def list_config_resources(
     services: Services, request: schema.ListConfigResourcesRequest, context: RequestContext
 ) -> schema.ListConfigResourcesResponse:
@@ -249,21 +253,3 @@ def list_config_resources(
             for name in CONFIG_RESOURCES[type_].names(services)
         ]
     )
-
-
-SERVES = (
-    ServedApi(
-        schema.DESCRIBE_CONFIGS,
-        describe_configs,
-        by_name(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS),
-    ),
-    ServedApi(
-        schema.ALTER_CONFIGS, alter_configs, by_name(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
-    ),
-    ServedApi(
-        INCREMENTAL_ALTER_CONFIGS,
-        incremental_alter_configs,
-        by_name(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
-    ),
-    ServedApi(schema.LIST_CONFIG_RESOURCES, list_config_resources, whole(DESCRIBE_CLUSTER_CONFIGS), needs_quorum=True),
-)

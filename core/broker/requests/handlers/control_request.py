@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
@@ -25,6 +25,7 @@ _FIRST_STOP_REPLICA_WITH_STATES = 3  # KIP-570
 _FIRST_UPDATE_METADATA_WITH_IDS = 7  # KIP-516
 
 
+@serves(schema.LEADER_AND_ISR, CLUSTER_ACTION, is_whole=True, is_owed=True, is_between_brokers=True)
 def leader_and_isr(
     services: Services, request: schema.LeaderAndIsrRequest, context: RequestContext
 ) -> Task[schema.LeaderAndIsrResponse]:
@@ -43,6 +44,7 @@ def leader_and_isr(
     return schema.LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
 
 
+@serves(schema.STOP_REPLICA, CLUSTER_ACTION, is_whole=True, is_owed=True, is_between_brokers=True)
 def stop_replica(
     services: Services, request: schema.StopReplicaRequest, context: RequestContext
 ) -> Task[schema.StopReplicaResponse]:
@@ -58,6 +60,7 @@ def stop_replica(
     )
 
 
+@serves(schema.UPDATE_METADATA, CLUSTER_ACTION, is_whole=True, is_between_brokers=True)
 def update_metadata(
     services: Services, request: schema.UpdateMetadataRequest, context: RequestContext
 ) -> Task[schema.UpdateMetadataResponse]:
@@ -67,13 +70,6 @@ def update_metadata(
     if error is None:
         membership.controller.take_update(request)
     return schema.UpdateMetadataResponse(error or ErrorCode.NONE)
-
-
-SERVES = (
-    ServedApi(schema.LEADER_AND_ISR, leader_and_isr, whole(CLUSTER_ACTION), is_owed=True, is_between_brokers=True),
-    ServedApi(schema.STOP_REPLICA, stop_replica, whole(CLUSTER_ACTION), is_owed=True, is_between_brokers=True),
-    ServedApi(schema.UPDATE_METADATA, update_metadata, whole(CLUSTER_ACTION), is_between_brokers=True),
-)
 
 
 def ensure_between_brokers(services: Services, context: RequestContext, api: str) -> Membership:

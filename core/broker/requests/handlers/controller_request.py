@@ -9,7 +9,7 @@ from core.broker.controller.active_controller import ActiveController
 from core.broker.controller.controller_elector import ControllerElector
 from core.broker.requests.handlers.control_request import ensure_between_brokers
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
@@ -57,6 +57,13 @@ def answer_in_office(
 _FIRST_VERSION_WITH_IDS = 2
 
 
+@serves(
+    schema.ALTER_PARTITION,
+    CLUSTER_ACTION,
+    is_whole=True,
+    is_for_controllers=True,
+    first_of_members=_FIRST_VERSION_WITH_IDS,
+)
 def alter_partition(
     services: Services, request: schema.AlterPartitionRequest, context: RequestContext
 ) -> schema.AlterPartitionResponse | Pending[schema.AlterPartitionResponse]:
@@ -70,6 +77,7 @@ def alter_partition(
     )
 
 
+@serves(schema.ALLOCATE_PRODUCER_IDS, CLUSTER_ACTION, is_whole=True, is_for_controllers=True)
 def allocate_producer_ids(
     services: Services, request: schema.AllocateProducerIdsRequest, context: RequestContext
 ) -> schema.AllocateProducerIdsResponse | Pending[schema.AllocateProducerIdsResponse]:
@@ -87,6 +95,7 @@ def _ids_answer(outcome: range | ErrorCode | KafkaError) -> schema.AllocateProdu
     return schema.AllocateProducerIdsResponse(error_code=outcome.code if isinstance(outcome, KafkaError) else outcome)
 
 
+@serves(schema.CONTROLLED_SHUTDOWN, CLUSTER_ACTION, is_whole=True, is_for_controllers=True)
 def controlled_shutdown(
     services: Services, request: schema.ControlledShutdownRequest, context: RequestContext
 ) -> schema.ControlledShutdownResponse | Pending[schema.ControlledShutdownResponse]:
@@ -106,16 +115,3 @@ def _shutdown_answer(outcome: Sequence[TopicPartition] | ErrorCode) -> schema.Co
     return schema.ControlledShutdownResponse(
         remaining_partitions=[schema.RemainingPartition(one.topic, one.partition) for one in outcome]
     )
-
-
-SERVES = (
-    ServedApi(
-        schema.ALTER_PARTITION,
-        alter_partition,
-        whole(CLUSTER_ACTION),
-        is_for_controllers=True,
-        first_of_members=_FIRST_VERSION_WITH_IDS,
-    ),
-    ServedApi(schema.ALLOCATE_PRODUCER_IDS, allocate_producer_ids, whole(CLUSTER_ACTION), is_for_controllers=True),
-    ServedApi(schema.CONTROLLED_SHUTDOWN, controlled_shutdown, whole(CLUSTER_ACTION), is_for_controllers=True),
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
@@ -20,6 +20,7 @@ from core.protocol.schema.describe_log_dirs import (
 from core.security.acl import DESCRIBE_THE_CLUSTER
 
 
+@serves(DESCRIBE_LOG_DIRS, DESCRIBE_THE_CLUSTER, is_whole=True)
 def handle(services: Services, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     served, unloaded = services.replicas.partitions, services.log_manager.unloaded
     if request.topics is None:
@@ -40,6 +41,3 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Request
         result.topics = [DescribeLogDirsTopic(*found) for found in topics.items()]
         result.total_bytes, result.usable_bytes = usage.total, usage.free
     return DescribeLogDirsResponse(results=[result])
-
-
-SERVES = (ServedApi(DESCRIBE_LOG_DIRS, handle, whole(DESCRIBE_THE_CLUSTER)),)

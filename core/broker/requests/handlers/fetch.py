@@ -32,7 +32,7 @@ from core.broker.requests.fetch_session import FetchSession
 from core.broker.requests.leader_hints import LeaderHints
 from core.broker.requests.metadata_brokers import find_broker
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.partition.divergence import find_divergence
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
@@ -287,6 +287,7 @@ _FIRST_VERSION_WITH_LEADERS = 16  # KIP-951
 _ANSWERED_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
+@serves(FETCH, READ_TOPIC, CLUSTER_ACTION)
 def handle(
     services: Services, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Pending[FetchResponse]:
@@ -473,6 +474,3 @@ class DelayedFetch(Pending[FetchResponse]):
             services, topic_id = self._services, topic.topic_id  # replicas may learn the id before the image
             name = services.image.find_name(topic_id) or services.replicas.find_name(topic_id) or ""
         return [TopicPartition(name, wanted.partition) for wanted in topic.partitions]
-
-
-SERVES = (ServedApi(FETCH, handle, by_name(READ_TOPIC, CLUSTER_ACTION)),)

@@ -12,7 +12,7 @@ from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC
 from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
 from core.broker.requests.metadata_brokers import MetadataBroker, MetadataBrokers
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -39,6 +39,7 @@ _RIGHTS = {
 _NO_COORDINATOR = "this broker does not coordinate share groups"
 
 
+@serves(FIND_COORDINATOR, DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID, CLUSTER_ACTION, is_owed=True)
 def handle(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> Task[FindCoordinatorResponse]:
@@ -104,10 +105,3 @@ def _find_failure(services: Services, key_type: int, context: RequestContext) ->
 
 def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
-
-
-SERVES = (
-    ServedApi(
-        FIND_COORDINATOR, handle, by_name(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID, CLUSTER_ACTION), is_owed=True
-    ),
-)

@@ -8,7 +8,7 @@ from functools import partial
 
 from core.broker.coordinators.transaction_guard import ClientCapability, ask_elsewhere, refusals
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -35,6 +35,7 @@ _FIRST_VERSION_WITH_EPOCHS = 9  # KIP-848
 _FIRST_VERSION_WITH_IDS = 10  # KIP-848
 
 
+@serves(schema.OFFSET_COMMIT, READ_GROUP, READ_TOPIC)
 def offset_commit(
     services: Services, request: schema.OffsetCommitRequest, context: RequestContext
 ) -> schema.OffsetCommitResponse | Pending[schema.OffsetCommitResponse]:
@@ -130,6 +131,7 @@ _FIRST_FETCH_WITH_IDS = 10  # KIP-848
 _NOTHING = CommittedOffset(-1, -1, "", -1)
 
 
+@serves(schema.OFFSET_FETCH, DESCRIBE_GROUP, DESCRIBE_TOPIC)
 def offset_fetch(
     services: Services, request: schema.OffsetFetchRequest, context: RequestContext
 ) -> schema.OffsetFetchResponse:
@@ -208,6 +210,7 @@ def _refused(
     ]
 
 
+@serves(schema.OFFSET_DELETE, DELETE_GROUP, READ_TOPIC)
 def offset_delete(
     services: Services, request: schema.OffsetDeleteRequest, context: RequestContext
 ) -> schema.OffsetDeleteResponse:
@@ -258,6 +261,7 @@ _FIRST_TXN_COMMIT_WITH_IDS = 6  # KIP-1319
 _NEW_CODES = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH
 
 
+@serves(schema.TXN_OFFSET_COMMIT, WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC)
 def txn_offset_commit(
     services: Services, request: schema.TxnOffsetCommitRequest, context: RequestContext
 ) -> Task[schema.TxnOffsetCommitResponse | Pending[schema.TxnOffsetCommitResponse]]:
@@ -361,11 +365,3 @@ def _code_for_client(error: KafkaError, version: int) -> ErrorCode:
     if error.code in _NEW_CODES and version < _FIRST_TXN_COMMIT_WITH_IDS:
         return ErrorCode.ILLEGAL_GENERATION
     return error.code
-
-
-SERVES = (
-    ServedApi(schema.OFFSET_COMMIT, offset_commit, by_name(READ_GROUP, READ_TOPIC)),
-    ServedApi(schema.OFFSET_FETCH, offset_fetch, by_name(DESCRIBE_GROUP, DESCRIBE_TOPIC)),
-    ServedApi(schema.OFFSET_DELETE, offset_delete, by_name(DELETE_GROUP, READ_TOPIC)),
-    ServedApi(schema.TXN_OFFSET_COMMIT, txn_offset_commit, by_name(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC)),
-)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS
 from core.common.error_code import ErrorCode
@@ -42,6 +42,7 @@ from core.security.acl import (
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
+@serves(schema.LIST_GROUPS, DESCRIBE_THE_CLUSTER, DESCRIBE_GROUP)
 def list_groups(
     services: Services, request: schema.ListGroupsRequest, context: RequestContext
 ) -> schema.ListGroupsResponse:
@@ -63,6 +64,7 @@ def list_groups(
 _FIRST_VERSION_WITH_NOT_FOUND = 6  # KIP-1043
 
 
+@serves(schema.DESCRIBE_GROUPS, DESCRIBE_GROUP)
 def describe_groups(
     services: Services, request: schema.DescribeGroupsRequest, context: RequestContext
 ) -> schema.DescribeGroupsResponse:
@@ -87,6 +89,7 @@ def _describe_classic(services: Services, group_id: str, context: RequestContext
         return schema.DescribedGroup(code, str(error), group_id, state)
 
 
+@serves(CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUP, DESCRIBE_TOPIC, needs_feature=GROUPS_OF_CONSUMERS)
 def consumer_group_describe(
     services: Services, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
@@ -136,6 +139,7 @@ def _topics_of(group: DescribedConsumerGroup) -> set[str]:
 _log = logging.getLogger("plog.groups")
 
 
+@serves(schema.DELETE_GROUPS, DELETE_GROUP)
 def delete_groups(
     services: Services, request: schema.DeleteGroupsRequest, context: RequestContext
 ) -> schema.DeleteGroupsResponse:
@@ -157,6 +161,7 @@ def delete_groups(
 _FIRST_JOIN_WITHOUT_A_PROTOCOL = 7  # KIP-559
 
 
+@serves(schema.JOIN_GROUP, READ_GROUP)
 def join_group(
     services: Services, request: schema.JoinGroupRequest, context: RequestContext
 ) -> schema.JoinGroupResponse | Pending[schema.JoinGroupResponse]:
@@ -174,6 +179,7 @@ def join_group(
 _FIRST_SYNC_WITH_A_PROTOCOL = 5  # KIP-559
 
 
+@serves(schema.SYNC_GROUP, READ_GROUP)
 def sync_group(
     services: Services, request: schema.SyncGroupRequest, context: RequestContext
 ) -> schema.SyncGroupResponse | Pending[schema.SyncGroupResponse]:
@@ -208,6 +214,11 @@ def _refuse(answer: schema.SyncGroupResponse, code: ErrorCode) -> None:
     answer.error_code, answer.assignment = ErrorCode.REBALANCE_IN_PROGRESS if is_late else code, b""
 
 
+def _group_id(request: Any) -> str:
+    return str(request.group_id)
+
+
+@serves(schema.HEARTBEAT, READ_GROUP, is_whole=True, name_of=_group_id)
 def heartbeat(
     services: Services, request: schema.HeartbeatRequest, context: RequestContext
 ) -> schema.HeartbeatResponse:
@@ -218,6 +229,7 @@ def heartbeat(
 _FIRST_VERSION_WITH_SEVERAL = 3  # KIP-345
 
 
+@serves(schema.LEAVE_GROUP, READ_GROUP, is_whole=True, name_of=_group_id)
 def leave_group(
     services: Services, request: schema.LeaveGroupRequest, context: RequestContext
 ) -> schema.LeaveGroupResponse:
@@ -235,6 +247,7 @@ def leave_group(
     )
 
 
+@serves(CONSUMER_GROUP_HEARTBEAT, READ_GROUP, DESCRIBE_TOPIC, needs_feature=GROUPS_OF_CONSUMERS)
 def consumer_group_heartbeat(
     services: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
@@ -262,30 +275,3 @@ def consumer_group_heartbeat(
         answer.error_code = code if is_elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     return services.group_log.when_committed(request.group_id, answer, refuse)
-
-
-def _group_id(request: Any) -> str:
-    return str(request.group_id)
-
-
-SERVES = (
-    ServedApi(schema.LIST_GROUPS, list_groups, by_name(DESCRIBE_THE_CLUSTER, DESCRIBE_GROUP)),
-    ServedApi(schema.DESCRIBE_GROUPS, describe_groups, by_name(DESCRIBE_GROUP)),
-    ServedApi(
-        CONSUMER_GROUP_DESCRIBE,
-        consumer_group_describe,
-        by_name(DESCRIBE_GROUP, DESCRIBE_TOPIC),
-        needs_feature=GROUPS_OF_CONSUMERS,
-    ),
-    ServedApi(schema.DELETE_GROUPS, delete_groups, by_name(DELETE_GROUP)),
-    ServedApi(schema.JOIN_GROUP, join_group, by_name(READ_GROUP)),
-    ServedApi(schema.SYNC_GROUP, sync_group, by_name(READ_GROUP)),
-    ServedApi(schema.HEARTBEAT, heartbeat, whole(READ_GROUP, name_of=_group_id)),
-    ServedApi(schema.LEAVE_GROUP, leave_group, whole(READ_GROUP, name_of=_group_id)),
-    ServedApi(
-        CONSUMER_GROUP_HEARTBEAT,
-        consumer_group_heartbeat,
-        by_name(READ_GROUP, DESCRIBE_TOPIC),
-        needs_feature=GROUPS_OF_CONSUMERS,
-    ),
-)

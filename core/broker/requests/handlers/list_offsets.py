@@ -12,7 +12,7 @@ from collections import Counter
 
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
@@ -38,6 +38,7 @@ _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
 
 
+@serves(schema.LIST_OFFSETS, DESCRIBE_TOPIC)
 def list_offsets(
     services: Services, request: schema.ListOffsetsRequest, context: RequestContext
 ) -> Task[schema.ListOffsetsResponse]:
@@ -117,6 +118,7 @@ def _look_up(
     return response
 
 
+@serves(schema.OFFSET_FOR_LEADER_EPOCH, CLUSTER_ACTION, DESCRIBE_TOPIC)
 def offset_for_leader_epoch(
     services: Services, request: schema.OffsetForLeaderEpochRequest, context: RequestContext
 ) -> schema.OffsetForLeaderEpochResponse:
@@ -141,9 +143,3 @@ def _find_epoch_end(services: Services, topic: str, asked: schema.OffsetForLeade
     log = partition.log
     epoch, end_offset = log.leader_epochs.end_offset_of(asked.leader_epoch, log.log_end_offset)
     return schema.EpochEndOffset(0, asked.partition, epoch, end_offset)
-
-
-SERVES = (
-    ServedApi(schema.LIST_OFFSETS, list_offsets, by_name(DESCRIBE_TOPIC)),
-    ServedApi(schema.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch, by_name(CLUSTER_ACTION, DESCRIBE_TOPIC)),
-)

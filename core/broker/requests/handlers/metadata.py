@@ -8,7 +8,7 @@ from itertools import count
 
 from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_context import WITNESS, ControllerContext
 from core.cluster.image.broker_metadata import NewTopic
@@ -34,6 +34,7 @@ _FIRST_VERSION_WITH_IDS = 12  # KIP-516
 _NOT_REQUESTED = -(1 << 31)
 
 
+@serves(schema.METADATA, DESCRIBE_TOPIC, CREATE_IN_CLUSTER, CREATE_TOPIC)
 def handle(
     services: Services, request: schema.MetadataRequest, context: RequestContext
 ) -> Task[schema.MetadataResponse]:
@@ -189,6 +190,7 @@ _MOST_PARTITIONS = 2000
 """Kafka's max.request.partition.size.limit."""
 
 
+@serves(schema.DESCRIBE_TOPIC_PARTITIONS, DESCRIBE_TOPIC)
 def describe_topic_partitions(
     services: Services, request: schema.DescribeTopicPartitionsRequest, context: RequestContext
 ) -> Task[schema.DescribeTopicPartitionsResponse]:
@@ -295,9 +297,3 @@ def _describe_page(
     return schema.DescribeTopicPartitionsResponseTopic(
         ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, operations
     )
-
-
-SERVES = (
-    ServedApi(schema.METADATA, handle, by_name(DESCRIBE_TOPIC, CREATE_IN_CLUSTER, CREATE_TOPIC)),
-    ServedApi(schema.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions, by_name(DESCRIBE_TOPIC)),
-)

@@ -26,7 +26,7 @@ from core.broker.requests.client_session import Session
 from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, when_committed
 from core.broker.requests.leader_hints import LeaderHints, find_leader_hint
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.partition.partition import Partition
@@ -264,6 +264,7 @@ class UnacknowledgedError(Exception):
     """A request with acks=0 failed: it has no response, so the closed connection must show that to the client."""
 
 
+@serves(PRODUCE, WRITE_TRANSACTIONAL_ID, WRITE_TOPIC)
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Task[ProduceResponse | Pending[ProduceResponse | None] | None]:
@@ -652,6 +653,3 @@ def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionP
     if isinstance(error, InvalidRecordsError):
         response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
     return response
-
-
-SERVES = (ServedApi(PRODUCE, handle, by_name(WRITE_TRANSACTIONAL_ID, WRITE_TOPIC)),)

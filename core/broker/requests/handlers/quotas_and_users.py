@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from core.broker.config.client_quotas import ClientQuotas, Filter, ensure_filters, find_quotas, quotas_in_image
 from core.broker.requests.client_session import Session
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
@@ -28,18 +28,21 @@ from core.security.acl import (
     AclPermissionType,
     PatternType,
     ResourceType,
+    Right,
 )
 
 if TYPE_CHECKING:
     from core.cluster.image.security_store import Deletions, ScramAlteration
 
 
+@serves(schema.DESCRIBE_CLIENT_QUOTAS, DESCRIBE_CLUSTER_CONFIGS)
 def describe_client_quotas(
     services: Services, request: schema.DescribeClientQuotasRequest, context: RequestContext
 ) -> schema.DescribeClientQuotasResponse:
     """DescribeClientQuotas: the client quotas of a cluster, or of the metadata log of a lone broker."""
     filters = [(one.entity_type, Filter(one.match_type, one.match)) for one in request.components]
     try:
+        context.ensure(DESCRIBE_CLUSTER_CONFIGS)
         ensure_filters(filters)
     except KafkaError as error:
         return schema.DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
@@ -59,20 +62,27 @@ def describe_client_quotas(
 _Outcome = KafkaError | Pending[KafkaError | None] | None
 
 
+@serves(schema.ALTER_CLIENT_QUOTAS, ALTER_CLUSTER_CONFIGS, is_for_controllers=True)
 def alter_client_quotas(
     services: Services, request: schema.AlterClientQuotasRequest, context: RequestContext
 ) -> schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse]:
     """AlterClientQuotas: changes the client quotas of a cluster; any of its brokers can do that."""
     assert services.membership is not None, "a lone broker does not know it"
     quotas = services.membership.quotas
+    refusal = _lacks(ALTER_CLUSTER_CONFIGS, context)
     times = Counter(_name(entry) for entry in request.entries)
     answer: schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse] = (
         schema.AlterClientQuotasResponse()
     )
     for entry in request.entries:
-        outcome = _alter(quotas, entry, times[_name(entry)], validate_only=request.validate_only)
+        outcome = refusal or _alter(quotas, entry, times[_name(entry)], validate_only=request.validate_only)
         answer = _after(answer, entry, outcome)
     return answer
+
+
+def _lacks(right: Right, context: RequestContext) -> KafkaError | None:
+    """Returns the refusal of everything that the request names, if the client lacks the right."""
+    return None if context.may(right) else KafkaError(right.refusal)
 
 
 def _name(entry: schema.AlteredQuotas) -> frozenset[tuple[str, str | None]]:
@@ -111,10 +121,15 @@ def _after(
     return add(answer, outcome)
 
 
+@serves(schema.DESCRIBE_USER_SCRAM_CREDENTIALS, DESCRIBE_THE_CLUSTER)
 def describe_user_scram_credentials(
     services: Services, request: schema.DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> schema.DescribeUserScramCredentialsResponse:
     """DescribeUserScramCredentials: the named users with SCRAM credentials, or all of them if none is named."""
+    if (refusal := _lacks(DESCRIBE_THE_CLUSTER, context)) is not None:  # as in Kafka, the results do not name the users
+        code, text = refusal.code, refusal.message
+        results = [schema.DescribeUserScramCredentialsResult("", code, text) for _ in request.users or ()]
+        return schema.DescribeUserScramCredentialsResponse(error_code=code, error_message=text, results=results)
     known = services.security.scram_users()
     asked = Counter(user.name for user in request.users or ())
     results = []
@@ -132,13 +147,15 @@ def describe_user_scram_credentials(
     return schema.DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
+@serves(schema.ALTER_USER_SCRAM_CREDENTIALS, ALTER_CLUSTER)
 def alter_user_scram_credentials(
     services: Services, request: schema.AlterUserScramCredentialsRequest, context: RequestContext
 ) -> schema.AlterUserScramCredentialsResponse | Pending[schema.AlterUserScramCredentialsResponse]:
     """AlterUserScramCredentials: sets and deletes credentials. The password itself never comes here."""
-    alterations = _alterations_of(request)
-    if len(alterations) > _MOST_NAMED:
-        return _altered({one.name: _TOO_MANY for one in alterations})
+    alterations: list[ScramAlteration] = [*request.deletions, *request.upsertions]
+    refusal = _lacks(ALTER_CLUSTER, context) or (_TOO_MANY if len(alterations) > _MOST_NAMED else None)
+    if refusal is not None:
+        return _altered({one.name: refusal for one in alterations})
     _ensure_storable(one.name for one in alterations)
     try:
         services.node.ensure_writable()
@@ -146,10 +163,6 @@ def alter_user_scram_credentials(
     except KafkaError as error:
         return _altered({one.name: error for one in alterations})
     return outcomes.map(_altered) if isinstance(outcomes, Pending) else _altered(outcomes)
-
-
-def _alterations_of(request: schema.AlterUserScramCredentialsRequest) -> list[ScramAlteration]:
-    return [*request.deletions, *request.upsertions]
 
 
 def _altered(outcomes: Mapping[str, KafkaError | None]) -> schema.AlterUserScramCredentialsResponse:
@@ -188,6 +201,7 @@ def _find_refusal(session: Session) -> KafkaError | None:
     return None if session.authorizer is not None or session.principal.is_local else _NO_AUTHORIZER
 
 
+@serves(acl_schema.DESCRIBE_ACLS, DESCRIBE_THE_CLUSTER, is_whole=True)
 def describe_acls(
     services: Services, request: acl_schema.DescribeAclsRequest, context: RequestContext
 ) -> acl_schema.DescribeAclsResponse:
@@ -206,12 +220,15 @@ def describe_acls(
     return acl_schema.DescribeAclsResponse(error_message=message, resources=list(resources.values()))
 
 
+@serves(acl_schema.CREATE_ACLS, ALTER_CLUSTER)
 def create_acls(
     services: Services, request: acl_schema.CreateAclsRequest, context: RequestContext
 ) -> acl_schema.CreateAclsResponse | Pending[acl_schema.CreateAclsResponse]:
     """CreateAcls: adds ACLs, all that are sound at once."""
-    if (count := len(request.creations)) > _MOST_NAMED:
-        return _created([_TOO_MANY] * count)
+    count = len(request.creations)
+    refusal = _lacks(ALTER_CLUSTER, context) or (_TOO_MANY if count > _MOST_NAMED else None)
+    if refusal is not None:
+        return _created([refusal] * count)
     acls = [_acl_of(one) for one in request.creations]
     refusal = _find_refusal(context.session)
     if refusal is None and any(map(_is_for_filters, acls)):
@@ -247,12 +264,15 @@ def _find_problem(acl: Acl) -> KafkaError | None:
     return None if acl.resource_name else KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
 
 
+@serves(acl_schema.DELETE_ACLS, ALTER_CLUSTER)
 def delete_acls(
     services: Services, request: acl_schema.DeleteAclsRequest, context: RequestContext
 ) -> acl_schema.DeleteAclsResponse | Pending[acl_schema.DeleteAclsResponse]:
     """DeleteAcls: deletes the ACLs that match any of the filters."""
-    if (count := len(request.filters)) > _MOST_NAMED:
-        return _deleted([_TOO_MANY] * count)
+    count = len(request.filters)
+    refusal = _lacks(ALTER_CLUSTER, context) or (_TOO_MANY if count > _MOST_NAMED else None)
+    if refusal is not None:
+        return _deleted([refusal] * count)
     filters = [_filter_of(one) for one in request.filters]
     if (refusal := _find_refusal(context.session)) is not None:
         return _deleted([refusal] * len(filters))
@@ -317,69 +337,3 @@ def _is_for_filters(acl: Acl) -> bool:
     """Returns whether it has elements that only filters may have: Kafka's AclBinding can't be made of them."""
     kind = acl.pattern_type
     return 1 in (acl.resource_type, kind, acl.operation, acl.permission_type) or kind is PatternType.MATCH
-
-
-def _refuse_description(
-    _request: schema.DescribeClientQuotasRequest, code: ErrorCode
-) -> schema.DescribeClientQuotasResponse:
-    return schema.DescribeClientQuotasResponse(error_code=code, error_message=code.text, entries=None)
-
-
-def _refuse_descriptions(
-    request: schema.DescribeUserScramCredentialsRequest, code: ErrorCode
-) -> schema.DescribeUserScramCredentialsResponse:
-    """As Kafka does, the results do not name the users."""
-    results = [schema.DescribeUserScramCredentialsResult("", code, code.text) for _ in request.users or ()]
-    return schema.DescribeUserScramCredentialsResponse(error_code=code, error_message=code.text, results=results)
-
-
-def _refuse_quotas(request: schema.AlterClientQuotasRequest, code: ErrorCode) -> schema.AlterClientQuotasResponse:
-    return schema.AlterClientQuotasResponse(
-        entries=[schema.AlteredQuotasResult(code, code.text, entry.entity) for entry in request.entries]
-    )
-
-
-def _refuse_creations(request: acl_schema.CreateAclsRequest, code: ErrorCode) -> acl_schema.CreateAclsResponse:
-    return acl_schema.CreateAclsResponse(
-        results=[acl_schema.AclCreationResult(code, code.text) for _ in request.creations]
-    )
-
-
-def _refuse_alterations(
-    request: schema.AlterUserScramCredentialsRequest, code: ErrorCode
-) -> schema.AlterUserScramCredentialsResponse:
-    return _altered({one.name: KafkaError(code) for one in _alterations_of(request)})
-
-
-def _refuse_deletions(request: acl_schema.DeleteAclsRequest, code: ErrorCode) -> acl_schema.DeleteAclsResponse:
-    return acl_schema.DeleteAclsResponse(
-        filter_results=[acl_schema.DeleteAclsFilterResult(code, code.text) for _ in request.filters]
-    )
-
-
-SERVES = (
-    ServedApi(
-        schema.DESCRIBE_CLIENT_QUOTAS,
-        describe_client_quotas,
-        whole(DESCRIBE_CLUSTER_CONFIGS, refuse=_refuse_description),
-    ),
-    ServedApi(
-        schema.ALTER_CLIENT_QUOTAS,
-        alter_client_quotas,
-        whole(ALTER_CLUSTER_CONFIGS, refuse=_refuse_quotas),
-        is_for_controllers=True,
-    ),
-    ServedApi(
-        schema.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        describe_user_scram_credentials,
-        whole(DESCRIBE_THE_CLUSTER, refuse=_refuse_descriptions),
-    ),
-    ServedApi(
-        schema.ALTER_USER_SCRAM_CREDENTIALS,
-        alter_user_scram_credentials,
-        whole(ALTER_CLUSTER, refuse=_refuse_alterations),
-    ),
-    ServedApi(acl_schema.DESCRIBE_ACLS, describe_acls, whole(DESCRIBE_THE_CLUSTER)),
-    ServedApi(acl_schema.CREATE_ACLS, create_acls, whole(ALTER_CLUSTER, refuse=_refuse_creations)),
-    ServedApi(acl_schema.DELETE_ACLS, delete_acls, whole(ALTER_CLUSTER, refuse=_refuse_deletions)),
-)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from core.broker.controller.active_controller import ActiveController
 from core.broker.requests.handlers.controller_request import answer_in_office, find_term
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.controller.cluster_controller import Results
 from core.cluster.controller.controller_writes import Decision
@@ -21,7 +21,16 @@ from core.protocol.schema import reassignments as schema
 from core.protocol.schema.metadata_records import PartitionRecord
 from core.security.acl import ALTER_CLUSTER, DESCRIBE_THE_CLUSTER
 
+_LAST_VERSION_OF_KAFKA_3 = 0  # KIP-860 came later
 
+
+@serves(
+    schema.ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_CLUSTER,
+    is_whole=True,
+    is_for_controllers=True,
+    last_of_members=_LAST_VERSION_OF_KAFKA_3,
+)
 def alter_partition_reassignments(
     services: Services, request: schema.AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> schema.AlterPartitionReassignmentsResponse | Pending[schema.AlterPartitionReassignmentsResponse]:
@@ -60,9 +69,7 @@ def _partition_answer(number: int, error: KafkaError | None) -> schema.Reassigna
     return schema.ReassignablePartitionResponse(number, code, message)
 
 
-_LAST_VERSION_OF_KAFKA_3 = 0  # KIP-860 came later
-
-
+@serves(schema.LIST_PARTITION_REASSIGNMENTS, DESCRIBE_THE_CLUSTER, is_whole=True)
 def list_partition_reassignments(
     services: Services, request: schema.ListPartitionReassignmentsRequest, context: RequestContext
 ) -> schema.ListPartitionReassignmentsResponse:
@@ -117,6 +124,7 @@ def _answer_of_controller(
 _PREFERRED, _UNCLEAN = 0, 1
 
 
+@serves(schema.ELECT_LEADERS, ALTER_CLUSTER)
 def elect_leaders(
     services: Services, request: schema.ElectLeadersRequest, context: RequestContext
 ) -> schema.ElectLeadersResponse | Pending[schema.ElectLeadersResponse]:
@@ -126,6 +134,15 @@ def elect_leaders(
     Answers for each partition; if none is named, those that need no election are left out, as Kafka
     does.
     """
+    if not context.may(ALTER_CLUSTER):
+        code = ALTER_CLUSTER.refusal
+        refused = [
+            schema.ReplicaElectionResult(
+                topic.topic, [schema.PartitionResult(number, code, code.text) for number in topic.partitions]
+            )
+            for topic in request.topic_partitions or ()
+        ]
+        return schema.ElectLeadersResponse(error_code=code, replica_election_results=refused)
     term = find_term(services)
     if term is not None and request.election_type in (_PREFERRED, _UNCLEAN):
         return term.ask(lambda: _decide(term, request)).map(lambda outcome: _election_answer(request, outcome))
@@ -188,26 +205,3 @@ def _elect(
     else:
         code, message = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE.text
     return schema.PartitionResult(partition.partition, code, message)
-
-
-def _refuse_election(request: schema.ElectLeadersRequest, code: ErrorCode) -> schema.ElectLeadersResponse:
-    results = [
-        schema.ReplicaElectionResult(
-            topic.topic, [schema.PartitionResult(number, code, code.text) for number in topic.partitions]
-        )
-        for topic in request.topic_partitions or ()
-    ]
-    return schema.ElectLeadersResponse(error_code=code, replica_election_results=results)
-
-
-SERVES = (
-    ServedApi(
-        schema.ALTER_PARTITION_REASSIGNMENTS,
-        alter_partition_reassignments,
-        whole(ALTER_CLUSTER),
-        is_for_controllers=True,
-        last_of_members=_LAST_VERSION_OF_KAFKA_3,
-    ),
-    ServedApi(schema.LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments, whole(DESCRIBE_THE_CLUSTER)),
-    ServedApi(schema.ELECT_LEADERS, elect_leaders, whole(ALTER_CLUSTER, refuse=_refuse_election)),
-)

@@ -5,7 +5,7 @@ Kafka. Before that, `core/broker/serving/sasl_authenticator.py` answers them.
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import NOTHING, ServedApi
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.protocol.schema.sasl_exchange import (
@@ -18,15 +18,14 @@ from core.protocol.schema.sasl_exchange import (
 )
 
 
+@serves(SASL_HANDSHAKE)
 def handshake(_services: Services, _request: SaslHandshakeRequest, _context: RequestContext) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
 
 
+@serves(SASL_AUTHENTICATE)
 def authenticate(
     _services: Services, _request: SaslAuthenticateRequest, _context: RequestContext
 ) -> SaslAuthenticateResponse:
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)
-
-
-SERVES = (ServedApi(SASL_HANDSHAKE, handshake, NOTHING), ServedApi(SASL_AUTHENTICATE, authenticate, NOTHING))

@@ -13,7 +13,7 @@ from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests.commit_wait import when_committed
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
@@ -41,6 +41,7 @@ Wanted = dict[str, NewTopic | KafkaError]
 Made = dict[str, TopicImage | KafkaError]
 
 
+@serves(schema.CREATE_TOPICS, CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS, is_owed=True)
 def create_topics(
     services: Services, request: schema.CreateTopicsRequest, context: RequestContext
 ) -> Task[schema.CreateTopicsResponse]:
@@ -120,6 +121,7 @@ def _described(
     )
 
 
+@serves(schema.CREATE_PARTITIONS, ALTER_TOPIC)
 def create_partitions(
     services: Services, request: schema.CreatePartitionsRequest, context: RequestContext
 ) -> schema.CreatePartitionsResponse | Pending[schema.CreatePartitionsResponse]:
@@ -204,6 +206,7 @@ _FIRST_VERSION_WITH_DELETION_DISABLED = 3  # KIP-322
 _FIRST_VERSION_WITH_IDS = 6  # KIP-516
 
 
+@serves(schema.DELETE_TOPICS, DESCRIBE_TOPIC, DELETE_TOPIC, is_owed=True)
 def delete_topics(
     services: Services, request: schema.DeleteTopicsRequest, context: RequestContext
 ) -> Task[schema.DeleteTopicsResponse]:
@@ -328,6 +331,7 @@ class _Deleted(NamedTuple):
             self.result.error_code = replicas.find_error(self.partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@serves(schema.DELETE_RECORDS, DELETE_TOPIC)
 def delete_records(
     services: Services, request: schema.DeleteRecordsRequest, context: RequestContext
 ) -> schema.DeleteRecordsResponse | Pending[schema.DeleteRecordsResponse]:
@@ -386,16 +390,3 @@ def _delete_records(
     services.replicas.notify([log.partition])  # fetches that wait for deleted records must look again
     result.low_watermark = partition.low_watermark
     return _Deleted(partition, offset, result)
-
-
-SERVES = (
-    ServedApi(
-        schema.CREATE_TOPICS,
-        create_topics,
-        by_name(CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS),
-        is_owed=True,
-    ),
-    ServedApi(schema.CREATE_PARTITIONS, create_partitions, by_name(ALTER_TOPIC)),
-    ServedApi(schema.DELETE_TOPICS, delete_topics, by_name(DESCRIBE_TOPIC, DELETE_TOPIC), is_owed=True),
-    ServedApi(schema.DELETE_RECORDS, delete_records, by_name(DELETE_TOPIC)),
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -37,6 +37,7 @@ from core.security.acl import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID, READ_TO
 _STATES = {state.text: state for state in State}
 
 
+@serves(LIST_TRANSACTIONS, DESCRIBE_TRANSACTIONAL_ID)
 def list_transactions(
     services: Services, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
@@ -71,6 +72,7 @@ def list_transactions(
     )
 
 
+@serves(DESCRIBE_TRANSACTIONS, DESCRIBE_TRANSACTIONAL_ID, DESCRIBE_TOPIC)
 def describe_transactions(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
@@ -105,6 +107,7 @@ def _describe_transaction(services: Services, transactional_id: str, context: Re
     )
 
 
+@serves(DESCRIBE_PRODUCERS, READ_TOPIC)
 def describe_producers(
     services: Services, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
@@ -146,10 +149,3 @@ def _describe_partition(services: Services, topic: str, number: int, *, is_allow
             for state in partition.log.producers.producers.values()
         ],
     )
-
-
-SERVES = (
-    ServedApi(LIST_TRANSACTIONS, list_transactions, by_name(DESCRIBE_TRANSACTIONAL_ID)),
-    ServedApi(DESCRIBE_TRANSACTIONS, describe_transactions, by_name(DESCRIBE_TRANSACTIONAL_ID, DESCRIBE_TOPIC)),
-    ServedApi(DESCRIBE_PRODUCERS, describe_producers, by_name(READ_TOPIC)),
-)

@@ -9,7 +9,7 @@ from functools import partial
 from core.broker.coordinators.transaction_guard import code_for_client
 from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, find_uncommitted, when_committed
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import ServedApi, by_name, whole
+from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -32,6 +32,7 @@ from core.security.acl import (
 _FIRST_INIT_WITH_PRODUCER_FENCED = 4  # KIP-588
 
 
+@serves(schema.INIT_PRODUCER_ID, WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC)
 def init_producer_id(
     services: Services, request: schema.InitProducerIdRequest, context: RequestContext
 ) -> schema.InitProducerIdResponse | Pending[schema.InitProducerIdResponse]:
@@ -80,6 +81,7 @@ _FIRST_VERSION_WITH_PRODUCER_FENCED = 2  # KIP-588
 Results = dict[TopicPartition, ErrorCode]
 
 
+@serves(schema.ADD_PARTITIONS_TO_TXN, CLUSTER_ACTION, WRITE_TRANSACTIONAL_ID, WRITE_TOPIC)
 def add_partitions_to_txn(
     services: Services, request: schema.AddPartitionsToTxnRequest, context: RequestContext
 ) -> schema.AddPartitionsToTxnResponse | Pending[schema.AddPartitionsToTxnResponse]:
@@ -196,6 +198,7 @@ def _refuse_partitions(results: list[schema.AddPartitionsToTxnPartitionResult], 
 _log = logging.getLogger("plog.transactions")
 
 
+@serves(schema.ADD_OFFSETS_TO_TXN, WRITE_TRANSACTIONAL_ID, READ_GROUP)
 def add_offsets_to_txn(
     services: Services, request: schema.AddOffsetsToTxnRequest, context: RequestContext
 ) -> schema.AddOffsetsToTxnResponse | Pending[schema.AddOffsetsToTxnResponse]:
@@ -225,6 +228,7 @@ def _refuse_offsets(answer: schema.AddOffsetsToTxnResponse, _code: ErrorCode) ->
 _FIRST_VERSION_THAT_RAISES_EPOCH = 5  # KIP-890
 
 
+@serves(schema.END_TXN, WRITE_TRANSACTIONAL_ID, is_whole=True, name_of=lambda request: request.transactional_id)
 def end_txn(
     services: Services, request: schema.EndTxnRequest, context: RequestContext
 ) -> schema.EndTxnResponse | Pending[schema.EndTxnResponse]:
@@ -255,6 +259,7 @@ def _end_answer(outcome: Outcome, version: int) -> schema.EndTxnResponse:
     )
 
 
+@serves(schema.WRITE_TXN_MARKERS, CLUSTER_ACTION, ALTER_CLUSTER)
 def write_txn_markers(
     services: Services, request: schema.WriteTxnMarkersRequest, context: RequestContext
 ) -> schema.WriteTxnMarkersResponse | Pending[schema.WriteTxnMarkersResponse]:
@@ -264,6 +269,8 @@ def write_txn_markers(
     The answer waits until the markers are committed: after it, a coordinator considers the transaction ended, and does
     not write the marker again.
     """
+    is_allowed = context.may(CLUSTER_ACTION) or context.may(ALTER_CLUSTER)
+    refusal = ErrorCode.NONE if is_allowed else CLUSTER_ACTION.refusal
     answer = schema.WriteTxnMarkersResponse()
     waiting: list[Uncommitted] = []
     for marker in request.markers:
@@ -271,9 +278,10 @@ def write_txn_markers(
         for topic in marker.topics:
             results = []
             for number in topic.partition_indexes:
-                result = schema.WritableTxnMarkerPartitionResult(number)
+                result = schema.WritableTxnMarkerPartitionResult(number, refusal)
                 results.append(result)
-                waiting += _write_marker(services, marker, topic.name, result)
+                if is_allowed:
+                    waiting += _write_marker(services, marker, topic.name, result)
             topics.append(schema.WritableTxnMarkerTopicResult(topic.name, results))
         answer.markers.append(schema.WritableTxnMarkerResult(marker.producer_id, topics))
     return when_committed(services.replicas, waiting, answer)
@@ -317,38 +325,3 @@ def _write_marker(
 
 def _refuse_marker(result: schema.WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
     result.error_code = error_of_uncommitted(code)
-
-
-def _refuse_markers(request: schema.WriteTxnMarkersRequest, code: ErrorCode) -> schema.WriteTxnMarkersResponse:
-    return schema.WriteTxnMarkersResponse(
-        markers=[
-            schema.WritableTxnMarkerResult(
-                marker.producer_id,
-                [
-                    schema.WritableTxnMarkerTopicResult(
-                        topic.name,
-                        [schema.WritableTxnMarkerPartitionResult(number, code) for number in topic.partition_indexes],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
-
-
-SERVES = (
-    ServedApi(
-        schema.INIT_PRODUCER_ID, init_producer_id, by_name(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC)
-    ),
-    ServedApi(
-        schema.ADD_PARTITIONS_TO_TXN,
-        add_partitions_to_txn,
-        by_name(CLUSTER_ACTION, WRITE_TRANSACTIONAL_ID, WRITE_TOPIC),
-    ),
-    ServedApi(schema.ADD_OFFSETS_TO_TXN, add_offsets_to_txn, by_name(WRITE_TRANSACTIONAL_ID, READ_GROUP)),
-    ServedApi(schema.END_TXN, end_txn, whole(WRITE_TRANSACTIONAL_ID, name_of=lambda request: request.transactional_id)),
-    ServedApi(
-        schema.WRITE_TXN_MARKERS, write_txn_markers, whole(CLUSTER_ACTION, ALTER_CLUSTER, refuse=_refuse_markers)
-    ),
-)

@@ -18,7 +18,7 @@ import pytest
 from core.broker.requests.authorizer import Asker, Authorizer
 from core.broker.requests.client_session import Session
 from core.broker.requests.request_dispatcher import _SERVED
-from core.broker.requests.served_api import NOTHING, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.protocol.frame import decode_response
@@ -139,13 +139,11 @@ class Door:
 def _all_but(lacking: Right | None, served: ServedApi[Any, Any]) -> tuple[Principal, list[Acl]]:
     """Returns somebody who has the rights that the API needs, but for one, and its ACLs."""
     who = Principal("User", f"{served.api.name} without {lacking}")
-    return who, [allow(right, str(who), "*") for right in served.needs.rights if right != lacking]
+    return who, [allow(right, str(who), "*") for right in served.rights if right != lacking]
 
 
 def _rules() -> AclRules:
-    acls = [
-        acl for served in _SERVED.values() for lacking in served.needs.rights for acl in _all_but(lacking, served)[1]
-    ]
+    acls = [acl for served in _SERVED.values() for lacking in served.rights for acl in _all_but(lacking, served)[1]]
     return AclRules(acls, super_users=[OWNER])
 
 
@@ -241,7 +239,7 @@ def _ask_as_nobody(served: ServedApi[Any, Any], door: Door) -> None:
                 answer, other = (door.ask(NOBODY, api, version, request) for request in (there, ghost))
                 told = _told(api, version, answer)
                 assert told == _told(api, version, other), f"version {version} tells what is there"
-                if served.needs is not NOTHING and REFUSED.isdisjoint(_codes(told)):
+                if served.rights and REFUSED.isdisjoint(_codes(told)):
                     may_be_empty = requests is general_requests or api in LISTINGS
                     shown = THERE.encode() in other or door.topic_id in other
                     assert may_be_empty and not shown, f"version {version} is not refused: {there}"
@@ -249,7 +247,7 @@ def _ask_as_nobody(served: ServedApi[Any, Any], door: Door) -> None:
 
 
 def test_what_needs_nothing_tells_of_no_right(doors: dict[str, Door]) -> None:
-    assert [served.api for served in _SERVED.values() if served.needs is NOTHING] == [
+    assert [served.api for served in _SERVED.values() if not served.rights] == [
         API_VERSIONS,
         DESCRIBE_CLUSTER,
         SASL_HANDSHAKE,
@@ -264,7 +262,7 @@ def test_what_needs_nothing_tells_of_no_right(doors: dict[str, Door]) -> None:
 @each_api
 def test_an_api_asks_for_the_rights_that_it_declares(served: ServedApi[Any, Any], doors: dict[str, Door]) -> None:
     door = doors_of(served, "others", doors)[0]
-    askers = [NOBODY, *(_all_but(lacking, served)[0] for lacking in served.needs.rights)]
+    askers = [NOBODY, *(_all_but(lacking, served)[0] for lacking in served.rights)]
     door.authorizer.asked.clear()
     versions = door.versions(served)
     for version in {versions[0], versions[-1]}:
@@ -275,7 +273,7 @@ def test_an_api_asks_for_the_rights_that_it_declares(served: ServedApi[Any, Any]
                 *requests_to(served.api, version, all_named(GHOST, NO_TOPICS_ID)),
             ):
                 door.ask(asker, served.api, version, request)
-    assert door.authorizer.asked == set(served.needs.rights)
+    assert door.authorizer.asked == set(served.rights)
 
 
 def _told(api: Api[Any, Any], version: int, answer: bytes) -> Any:
