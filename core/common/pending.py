@@ -31,6 +31,8 @@ class Pending(Generic[T]):
     on_failure: Callable[[Exception], None] | None = None
     value: T | None = None
     """The value, once it has arrived."""
+    error: Exception | None = None
+    """Why there is none, once it has failed."""
     is_over = False
     """Whether it is complete, has failed, or was cancelled."""
     _timer: TimerHandle | None = None
@@ -101,7 +103,7 @@ class Pending(Generic[T]):
     def fail(self, error: Exception) -> None:
         """Fails: there will be no value. The error is raised here if nobody waits for it."""
         if not self.is_over:
-            on_failure = self.on_failure
+            on_failure, self.error = self.on_failure, error
             self._end()
             if on_failure is None:
                 raise error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from enum import Enum, auto
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from core.common.pending import Pending
 
@@ -30,11 +30,18 @@ Step = Yield | Pending[Any]
 Task = Generator[Step, Any, T]
 
 
-def wait_for(pending: Pending[T]) -> Task[T]:
+@overload
+def wait_for(value: Pending[T]) -> Task[T]: ...
+@overload
+def wait_for(value: T | Pending[T]) -> Task[T]: ...
+def wait_for(value: T | Pending[T]) -> Task[T]:
     """Returns the value, when it has arrived."""
-    assert not pending.is_over, "nobody would ever be called"
-    value: T = yield pending
-    return value
+    if not isinstance(value, Pending):
+        return value
+    if value.error is not None:
+        raise value.error
+    arrived: T = value.value if value.is_over else (yield value)  # type: ignore[assignment]  # it may be None, too
+    return arrived
 
 
 def finish(task: Task[T]) -> T:

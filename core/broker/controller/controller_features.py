@@ -14,15 +14,13 @@ from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS, FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.pending import Pending
+from core.common.task import Task, wait_for
 from core.protocol.schema.groups import LIST_GROUPS, ListGroupsRequest
 
 _LIST_GROUPS_VERSION = 5
 """The first version with types of groups (KIP-848)."""
 
 _MOST_NAMED = 5
-
-Outcome = KafkaError | None
 
 
 class ControllerFeatures:
@@ -45,41 +43,25 @@ class ControllerFeatures:
         self._node_id = node_id
         self._term = control.require_term()
 
-    def update(self, updates: Sequence[FeatureUpdate], *, validate_only: bool, timeout_ms: int) -> Pending[Outcome]:
-        """Returns the error, or None if all levels are finalized; one error means that none is. REQUEST_TIMED_OUT means
-        that they are, but this broker has not got the change in time.
+    def update(self, updates: Sequence[FeatureUpdate], *, validate_only: bool, timeout_ms: int) -> Task[None]:
+        """Returns when all levels are finalized. Raises KafkaError if none is; REQUEST_TIMED_OUT means that they are,
+        but this broker has not got the change in time.
         """
-        ends_groups = any(_may_end_groups(update) for update in updates)
-        checked = self._control.when_done(self._ensure_no_groups()) if ends_groups else None
-        if checked is not None:
-            return checked.then(
-                lambda error: error or self._why_over() or self._write(updates, validate_only, timeout_ms)
-            )
-        return self._write(updates, validate_only, timeout_ms)
 
-    def _why_over(self) -> Outcome:
-        """Returns NOT_CONTROLLER if the term has ended while other brokers were asked."""
-        return KafkaError(ErrorCode.NOT_CONTROLLER) if self._term.is_over else None
-
-    def _write(
-        self,
-        updates: Sequence[FeatureUpdate],
-        validate_only: bool,  # noqa: FBT001
-        timeout_ms: int,
-    ) -> Pending[Outcome]:
-        written = self._term.do(lambda: self._term.update_features(updates, validate_only=validate_only))
-        return written.then(lambda error: error if error or validate_only else self._wait(updates, timeout_ms))
-
-    def _wait(self, updates: Sequence[FeatureUpdate], timeout_ms: int) -> Outcome | Pending[Outcome]:
         def is_known() -> bool:
             known = self._controller.image.features
             return all(known.get(update.name, 0) == update.level for update in updates)
 
-        def outcome(is_in_time: bool) -> Outcome:  # noqa: FBT001
-            return None if is_in_time else KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-
-        known = self._control.when_known(is_known, timeout_ms)
-        return known.map(outcome) if isinstance(known, Pending) else outcome(known)
+        error = None
+        if any(_may_end_groups(update) for update in updates):
+            error = yield from wait_for(self._control.when_done(self._ensure_no_groups()))
+        if error is None:
+            written = self._term.do(lambda: self._term.update_features(updates, validate_only=validate_only))
+            error = yield from wait_for(written)
+        if error is not None:
+            raise error
+        if not validate_only and not (yield from wait_for(self._control.when_known(is_known, timeout_ms))):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
     # --- groups that a downgrade would end
 

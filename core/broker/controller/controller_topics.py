@@ -33,6 +33,7 @@ from core.cluster.image.topic_rules import (
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.common.task import Task, wait_for
 from core.common.topic_partition import name_in_metrics, random_uuid
 from core.protocol.schema.metadata_records import PartitionRecord
 
@@ -66,30 +67,26 @@ class ControllerTopics:
 
     # --- creating
 
-    def create(self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int) -> Pending[Outcomes]:
+    def create(self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int) -> Task[Outcomes]:
         """Returns, by name, each new topic or its error. REQUEST_TIMED_OUT is the error of a topic that was created,
         but has no leaders in time.
         """
         names = [topic.name for topic in topics]
         parts = self._in_parts(topics, validate_only=validate_only)
-        made = self._term.do_in_turns(names, parts, partial(self._create, validate_only=validate_only))
-        return made if validate_only else made.then(lambda outcomes: self._wait_for_leaders(outcomes, timeout_ms))
-
-    def _wait_for_leaders(self, outcomes: Outcomes, timeout_ms: int) -> Outcomes | Pending[Outcomes]:
+        done = self._term.do_in_turns(names, parts, partial(self._create, validate_only=validate_only))
+        outcomes = yield from wait_for(done)
+        if validate_only:
+            return outcomes
         made = {name: topic for name, topic in outcomes.items() if isinstance(topic, TopicImage)}
-        return self._wait(outcomes, made, lambda name: self._is_led(made[name]), timeout_ms)
+        return (yield from self._wait(outcomes, made, lambda name: self._is_led(made[name]), timeout_ms))
 
     def _wait(
-        self, outcomes: dict[str, T], going: Collection[str], is_so: Callable[[str], bool], timeout_ms: int
-    ) -> dict[str, T | KafkaError] | Pending[dict[str, T | KafkaError]]:
+        self, outcomes: Mapping[str, T], going: Collection[str], is_so: Callable[[str], bool], timeout_ms: int
+    ) -> Task[dict[str, T | KafkaError]]:
         """Waits until all of the names are so; the outcome of one that is not so in time is REQUEST_TIMED_OUT."""
-
-        def answer(_known: object) -> dict[str, T | KafkaError]:
-            late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-            return {name: late if name in going and not is_so(name) else one for name, one in outcomes.items()}
-
-        known = self._control.when_known(lambda: all(map(is_so, going)), timeout_ms)
-        return known.map(answer) if isinstance(known, Pending) else answer(known)
+        yield from wait_for(self._control.when_known(lambda: all(map(is_so, going)), timeout_ms))
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return {name: late if name in going and not is_so(name) else one for name, one in outcomes.items()}
 
     def _is_led(self, topic: TopicImage) -> bool:
         known = self._controller.image.topics_by_id.get(topic.topic_id)
@@ -262,18 +259,19 @@ class ControllerTopics:
 
     # --- deleting
 
-    def delete(self, names: Sequence[str], *, timeout_ms: int) -> Pending[Errors]:
+    def delete(self, names: Sequence[str], *, timeout_ms: int) -> Task[Errors]:
         """Deletes topics; returns the error of each, or None. For clients a topic is deleted as soon as no live
         broker's metadata have it; its replicas follow.
         """
         topics = self._context.topics
         parts = slices(names, lambda name: len(topics[name].partitions) if name in topics else 1)
         done = self._term.do_in_turns(names, parts, self._delete)
-        return done.then(lambda outcomes: self._wait_until_gone(outcomes, timeout_ms))
-
-    def _wait_until_gone(self, outcomes: Errors, timeout_ms: int) -> Errors | Pending[Errors]:
+        outcomes = yield from wait_for(done)
         going = {name for name, error in outcomes.items() if error is None}
-        return self._wait(outcomes, going, lambda name: name not in self._controller.image.topics, timeout_ms)
+        return (yield from self._wait(outcomes, going, self._is_gone, timeout_ms))
+
+    def _is_gone(self, name: str) -> bool:
+        return name not in self._controller.image.topics
 
     async def _delete(self, names: Sequence[str]) -> Errors:
         outcomes: Errors = {}

@@ -12,8 +12,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from core.broker.config.broker_settings import BROKER_CONFIG, LISTENER_PREFIX, find_broker_key, plain_name
 from core.broker.config.config_sources import (
@@ -45,51 +44,6 @@ _MOST_CHARACTERS = 32767
 
 Overrides = Mapping[str, str | None]
 """Key -> its new value; None removes it."""
-
-
-class AlteredResource(Protocol):
-    """The result for one resource."""
-
-    error_code: int
-    error_message: str | None
-    resource_type: int
-    resource_name: str
-
-
-class ConfigWrite(NamedTuple):
-    """A change of one resource: the keys' new values, None for a removed one. `writing` is None if it is done."""
-
-    resource: AlteredResource
-    changes: Mapping[str, str | None]
-    writing: Pending[KafkaError | None] | None
-
-
-def when_written(answer: T, writes: Sequence[ConfigWrite], sender: str) -> T | Pending[T]:
-    """Returns the answer when all is written, with the errors of failed writes, and logs each change and its sender."""
-    for number, write in enumerate(writes, start=1):
-        writing = write.writing
-        if writing is not None and not writing.is_over:
-            return writing.then(partial(_go_on, answer, write, writes[number:], sender))
-        _note(write, None if writing is None else writing.value, sender)
-    return answer
-
-
-def _go_on(
-    answer: T, write: ConfigWrite, others: Sequence[ConfigWrite], sender: str, error: KafkaError | None
-) -> T | Pending[T]:
-    _note(write, error, sender)
-    return when_written(answer, others, sender)
-
-
-def _note(write: ConfigWrite, error: KafkaError | None, sender: str) -> None:
-    resource = write.resource
-    if error is not None:
-        resource.error_code, resource.error_message = error.code, error.message
-    elif write.changes:
-        kind = ConfigResourceType(resource.resource_type).name.lower()
-        changed = sorted(write.changes.items())
-        keys = ", ".join(key if value is not None else f"{key} (removed)" for key, value in changed)
-        _log.info("changed settings of %s %r for %s: %s", kind, resource.resource_name, sender, keys)
 
 
 class ConfigResource(ABC):

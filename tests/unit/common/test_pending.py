@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.common.pending import Pending
+from core.common.task import finish, wait_for
 
 
 class _Now(Pending[str]):
@@ -54,3 +55,13 @@ def test_what_is_over_can_not_be_waited_for() -> None:
         given.map(str)
     with pytest.raises(AssertionError):
         given.then(str)
+
+
+def test_a_task_gets_what_came_before_it_waited() -> None:
+    given, failed = Pending[int](), Pending[int]()
+    given.complete_with(1)
+    with pytest.raises(ValueError, match="broken"):
+        failed.fail(ValueError("broken"))
+    assert finish(wait_for(given)) == 1
+    with pytest.raises(ValueError, match="broken"):
+        finish(wait_for(failed))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from core.broker.controller.controller_features import ControllerFeatures
-from core.broker.requests.handlers.controller_request import answer_in_office, find_control
+from core.broker.requests.handlers.controller_request import decide_in_office, find_control
 from core.broker.requests.handlers.metadata import cluster_operations
 from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id, own_endpoint
 from core.broker.requests.request_context import RequestContext
@@ -16,7 +16,7 @@ from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, FeatureU
 from core.cluster.image.metadata_log import METADATA_PARTITION
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
+from core.common.task import Task
 from core.coordinator.consumer_group import ConsumerGroup
 from core.protocol.schema import cluster_nodes as schema
 from core.security.acl import ALTER_CLUSTER, DESCRIBE_THE_CLUSTER
@@ -91,18 +91,17 @@ def _describe(services: Services, topic: str, number: int) -> schema.DescribedPa
 @serves(schema.UNREGISTER_BROKER, ALTER_CLUSTER, is_whole=True, is_for_controllers=True)
 def unregister_broker(
     services: Services, request: schema.UnregisterBrokerRequest, context: RequestContext
-) -> schema.UnregisterBrokerResponse | Pending[schema.UnregisterBrokerResponse]:
+) -> Task[schema.UnregisterBrokerResponse]:
     """UnregisterBroker: the controller of a ZooKeeper-mode cluster no longer waits for that broker's replicas.
 
     In KRaft it removes the registration of a broker that is gone for good. With ZooKeeper a registration ends by
     itself, but partitions still wait for records that the broker may have (`ClusterController.forget`).
     """
-    return answer_in_office(
-        services,
-        lambda term: term.controller.forget(request.broker_id),
-        lambda _: schema.UnregisterBrokerResponse(error_message=None),
-        lambda error: schema.UnregisterBrokerResponse(error_code=error.code, error_message=error.message),
-    )
+    try:
+        yield from decide_in_office(services, lambda term: term.controller.forget(request.broker_id))
+    except KafkaError as error:
+        return schema.UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+    return schema.UnregisterBrokerResponse(error_message=None)
 
 
 _FIRST_LEVEL = 33  # 4.4-IV2, which has UnregisterControllerRecord
@@ -128,7 +127,7 @@ _FIRST_VERSION_WITH_TYPES = 1  # KIP-778
 @serves(schema.UPDATE_FEATURES, ALTER_CLUSTER, is_whole=True)
 def update_features(
     services: Services, request: schema.UpdateFeaturesRequest, context: RequestContext
-) -> schema.UpdateFeaturesResponse | Pending[schema.UpdateFeaturesResponse]:
+) -> Task[schema.UpdateFeaturesResponse]:
     """UpdateFeatures: finalizes other levels of features, such as transaction.version; all of them, or none.
 
     In a cluster the controller answers when its own write has come back to it (`controller_features.py`).
@@ -136,15 +135,19 @@ def update_features(
     try:
         updates = [_read_update(update, context.api_version) for update in request.feature_updates]
         if services.membership is not None:
-            return _update_cluster(services, request, updates)
-        for update in updates:
-            services.controller.ensure_feature_may_be(update)
-        if not request.validate_only:
-            services.node.ensure_writable()
-            services.controller.set_features({update.name: update.level for update in updates})
+            yield from _update_cluster(services, request, updates)
+        else:
+            for update in updates:
+                services.controller.ensure_feature_may_be(update)
+            if not request.validate_only:
+                services.node.ensure_writable()
+                services.controller.set_features({update.name: update.level for update in updates})
     except KafkaError as error:
-        return _features_answer(request, error)
-    return _features_answer(request, None)
+        return schema.UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    results = [
+        schema.UpdatableFeatureResult(update.feature, ErrorCode.NONE, None) for update in request.feature_updates
+    ]
+    return schema.UpdateFeaturesResponse(error_message=None, results=results)
 
 
 def _read_update(update: schema.FeatureUpdateKey, version: int) -> FeatureUpdate:
@@ -160,7 +163,7 @@ def _read_update(update: schema.FeatureUpdateKey, version: int) -> FeatureUpdate
 
 def _update_cluster(
     services: Services, request: schema.UpdateFeaturesRequest, updates: Sequence[FeatureUpdate]
-) -> Pending[schema.UpdateFeaturesResponse]:
+) -> Task[None]:
     """Raises KafkaError(NOT_CONTROLLER) if this broker is not the controller."""
     control = find_control(services)
     if control is None:
@@ -168,20 +171,10 @@ def _update_cluster(
     features = ControllerFeatures(
         control, services.controller, partial(_find_own_groups, services), node_id=services.node.node_id
     )
-    done = features.update(updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
-    return done.map(partial(_features_answer, request))
+    yield from features.update(updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
 
 
 def _find_own_groups(services: Services) -> list[str] | ErrorCode:
     """Returns the groups of the consumer protocol that this broker coordinates, or why it does not know them."""
     groups = services.groups.groups
     return services.group_log.load_all() or [id_ for id_, group in groups.items() if isinstance(group, ConsumerGroup)]
-
-
-def _features_answer(request: schema.UpdateFeaturesRequest, error: KafkaError | None) -> schema.UpdateFeaturesResponse:
-    if error is not None:
-        return schema.UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
-    results = [
-        schema.UpdatableFeatureResult(update.feature, ErrorCode.NONE, None) for update in request.feature_updates
-    ]
-    return schema.UpdateFeaturesResponse(error_message=None, results=results)

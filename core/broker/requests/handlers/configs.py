@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
@@ -10,11 +11,9 @@ from core.broker.config.config_sources import DescribedConfig
 from core.broker.requests.config_resources import (
     CONFIG_RESOURCES,
     ConfigResource,
-    ConfigWrite,
     Overrides,
     ensure_named_once,
     find_config_resource,
-    when_written,
 )
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import serves
@@ -23,7 +22,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.task import Task, Yield
+from core.common.task import Task, Yield, wait_for
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema import configs as schema
@@ -47,6 +46,8 @@ from core.security.acl import (
     ResourceType,
     Right,
 )
+
+_log = logging.getLogger("plog.config")
 
 
 @serves(schema.DESCRIBE_CONFIGS, DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS)
@@ -137,7 +138,7 @@ def _right(resource: _NamedResource, operation: AclOperation) -> tuple[Right, st
 
 
 Change = tuple[Overrides, Pending[KafkaError | None] | None]
-"""New values of a resource's keys, and the write that makes them so."""
+"""New values of a resource's keys, and the write that makes them so, None if it is done."""
 
 
 def _alter(
@@ -145,11 +146,13 @@ def _alter(
     request: schema.AlterConfigsRequest | IncrementalAlterConfigsRequest,
     alter: Callable[..., Change],
     context: RequestContext,
-) -> tuple[list[schema.AlterConfigsResourceResponse], list[ConfigWrite]]:
-    """Calls `alter` with each resource of the request; an error of one leaves the others alone."""
+) -> Task[list[schema.AlterConfigsResourceResponse]]:
+    """Calls `alter` with each resource of the request, and waits until all is written; an error of one leaves the
+    others alone.
+    """
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
-    writes = []
+    begun: list[tuple[schema.AlterConfigsResourceResponse, Change]] = []
     for resource in request.resources:
         response = schema.AlterConfigsResourceResponse(
             ErrorCode.NONE, None, resource.resource_type, resource.resource_name
@@ -159,22 +162,28 @@ def _alter(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if resource.resource_type in CONFIG_RESOURCES:
                 context.ensure(*_right(resource, AclOperation.ALTER_CONFIGS))
-            changes, writing = alter(services, resource, validate_only=request.validate_only)
-            if not request.validate_only:
-                writes.append(ConfigWrite(response, changes, writing))
+            begun.append((response, alter(services, resource, validate_only=request.validate_only)))
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message
         responses.append(response)
-    return responses, writes
+    for response, (changes, writing) in () if request.validate_only else begun:
+        failure = yield from wait_for(writing)
+        if failure is not None:
+            response.error_code, response.error_message = failure.code, failure.message
+        elif changes:
+            kind = ConfigResourceType(response.resource_type).name.lower()
+            changed = sorted(changes.items())
+            keys = ", ".join(key if value is not None else f"{key} (removed)" for key, value in changed)
+            _log.info("changed settings of %s %r for %s: %s", kind, response.resource_name, context.sender, keys)
+    return responses
 
 
 @serves(schema.ALTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
 def alter_configs(
     services: Services, request: schema.AlterConfigsRequest, context: RequestContext
-) -> schema.AlterConfigsResponse | Pending[schema.AlterConfigsResponse]:
+) -> Task[schema.AlterConfigsResponse]:
     """AlterConfigs: replaces all settings of a resource; settings absent from the request go back to their defaults."""
-    responses, writes = _alter(services, request, _replace_all, context)
-    return when_written(schema.AlterConfigsResponse(responses=responses), writes, context.sender)
+    return schema.AlterConfigsResponse(responses=(yield from _alter(services, request, _replace_all, context)))
 
 
 def _replace_all(services: Services, resource: schema.AlterConfigsResource, *, validate_only: bool) -> Change:
@@ -196,10 +205,9 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 @serves(INCREMENTAL_ALTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
 def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> IncrementalAlterConfigsResponse | Pending[IncrementalAlterConfigsResponse]:
+) -> Task[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single keys."""
-    responses, writes = _alter(services, request, _alter_some, context)
-    return when_written(IncrementalAlterConfigsResponse(responses=responses), writes, context.sender)
+    return IncrementalAlterConfigsResponse(responses=(yield from _alter(services, request, _alter_some, context)))
 
 
 def _alter_some(services: Services, resource: AlteredResource, *, validate_only: bool) -> Change:

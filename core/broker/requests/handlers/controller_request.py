@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from core.broker.controller.active_controller import ActiveController
@@ -14,13 +14,11 @@ from core.broker.requests.services import Services
 from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
-from core.common.topic_partition import TopicPartition
+from core.common.task import Task, wait_for
 from core.protocol.schema import controller_request as schema
 from core.security.acl import CLUSTER_ACTION
 
 T = TypeVar("T")
-Res = TypeVar("Res")
 
 
 def find_control(services: Services) -> ControllerElector | None:
@@ -37,21 +35,17 @@ def find_term(services: Services) -> ActiveController | None:
     return None if control is None else control.term
 
 
-def answer_in_office(
-    services: Services,
-    decide: Callable[[ActiveController], Decision[T]],
-    answer: Callable[[T], Res],
-    refuse: Callable[[KafkaError], Res],
-) -> Res | Pending[Res]:
-    """Returns the result of `answer` on the controller's decision, or of `refuse` on its KafkaError; NOT_CONTROLLER if
-    this broker is not the controller, or no longer when it would decide.
+def decide_in_office(services: Services, decide: Callable[[ActiveController], Decision[T]]) -> Task[T]:
+    """Returns the controller's decision. Raises its KafkaError; NOT_CONTROLLER if this broker is not the controller, or
+    no longer when it would decide.
     """
     term = find_term(services)
     if term is None:
-        return refuse(KafkaError(ErrorCode.NOT_CONTROLLER))
-    return term.ask(lambda: decide(term)).map(
-        lambda outcome: refuse(outcome) if isinstance(outcome, KafkaError) else answer(outcome)
-    )
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    outcome = yield from wait_for(term.ask(lambda: decide(term)))
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome
 
 
 _FIRST_VERSION_WITH_IDS = 2
@@ -66,30 +60,25 @@ _FIRST_VERSION_WITH_IDS = 2
 )
 def alter_partition(
     services: Services, request: schema.AlterPartitionRequest, context: RequestContext
-) -> schema.AlterPartitionResponse | Pending[schema.AlterPartitionResponse]:
+) -> Task[schema.AlterPartitionResponse]:
     """AlterPartition: a leader changes its ISR, if the controller agrees (KIP-497)."""
     ensure_between_brokers(services, context, "AlterPartition")
-    return answer_in_office(
-        services,
-        lambda term: term.controller.alter_partitions(request),
-        lambda answer: answer,
-        lambda error: schema.AlterPartitionResponse(error_code=error.code),
-    )
+    try:
+        return (yield from decide_in_office(services, lambda term: term.controller.alter_partitions(request)))
+    except KafkaError as error:
+        return schema.AlterPartitionResponse(error_code=error.code)
 
 
 @serves(schema.ALLOCATE_PRODUCER_IDS, CLUSTER_ACTION, is_whole=True, is_for_controllers=True)
 def allocate_producer_ids(
     services: Services, request: schema.AllocateProducerIdsRequest, context: RequestContext
-) -> schema.AllocateProducerIdsResponse | Pending[schema.AllocateProducerIdsResponse]:
+) -> Task[schema.AllocateProducerIdsResponse]:
     """AllocateProducerIds: gives a broker a block of unused producer ids (KIP-730)."""
     ensure_between_brokers(services, context, "AllocateProducerIds")
     term = find_term(services)
     if term is None:
         return schema.AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    return term.do(lambda: term.allocate_producer_ids(request.broker_id, request.broker_epoch)).map(_ids_answer)
-
-
-def _ids_answer(outcome: range | ErrorCode | KafkaError) -> schema.AllocateProducerIdsResponse:
+    outcome = yield from wait_for(term.do(lambda: term.allocate_producer_ids(request.broker_id, request.broker_epoch)))
     if isinstance(outcome, range):
         return schema.AllocateProducerIdsResponse(producer_id_start=outcome.start, producer_id_len=len(outcome))
     return schema.AllocateProducerIdsResponse(error_code=outcome.code if isinstance(outcome, KafkaError) else outcome)
@@ -98,18 +87,15 @@ def _ids_answer(outcome: range | ErrorCode | KafkaError) -> schema.AllocateProdu
 @serves(schema.CONTROLLED_SHUTDOWN, CLUSTER_ACTION, is_whole=True, is_for_controllers=True)
 def controlled_shutdown(
     services: Services, request: schema.ControlledShutdownRequest, context: RequestContext
-) -> schema.ControlledShutdownResponse | Pending[schema.ControlledShutdownResponse]:
+) -> Task[schema.ControlledShutdownResponse]:
     """ControlledShutdown: the controller moves leadership away from a broker that is about to stop."""
     ensure_between_brokers(services, context, "ControlledShutdown")
-    return answer_in_office(
-        services,
-        lambda term: term.controller.shut_down(request.broker_id, request.broker_epoch),
-        _shutdown_answer,
-        lambda error: schema.ControlledShutdownResponse(error_code=error.code),
-    )
-
-
-def _shutdown_answer(outcome: Sequence[TopicPartition] | ErrorCode) -> schema.ControlledShutdownResponse:
+    try:
+        outcome = yield from decide_in_office(
+            services, lambda term: term.controller.shut_down(request.broker_id, request.broker_epoch)
+        )
+    except KafkaError as error:
+        outcome = error.code
     if isinstance(outcome, ErrorCode):
         return schema.ControlledShutdownResponse(error_code=outcome)
     return schema.ControlledShutdownResponse(

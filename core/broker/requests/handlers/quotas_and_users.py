@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from core.broker.config.client_quotas import ClientQuotas, Filter, ensure_filters, find_quotas, quotas_in_image
@@ -14,6 +15,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
+from core.common.task import Task, wait_for
 from core.protocol.schema import acls as acl_schema
 from core.protocol.schema import quotas_and_users as schema
 from core.security.acl import (
@@ -59,25 +61,25 @@ def describe_client_quotas(
     return schema.DescribeClientQuotasResponse(error_message="" if membership is None else None, entries=entries)
 
 
-_Outcome = KafkaError | Pending[KafkaError | None] | None
-
-
 @serves(schema.ALTER_CLIENT_QUOTAS, ALTER_CLUSTER_CONFIGS, is_for_controllers=True)
 def alter_client_quotas(
     services: Services, request: schema.AlterClientQuotasRequest, context: RequestContext
-) -> schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse]:
+) -> Task[schema.AlterClientQuotasResponse]:
     """AlterClientQuotas: changes the client quotas of a cluster; any of its brokers can do that."""
     assert services.membership is not None, "a lone broker does not know it"
     quotas = services.membership.quotas
     refusal = _lacks(ALTER_CLUSTER_CONFIGS, context)
     times = Counter(_name(entry) for entry in request.entries)
-    answer: schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse] = (
-        schema.AlterClientQuotasResponse()
-    )
-    for entry in request.entries:
-        outcome = refusal or _alter(quotas, entry, times[_name(entry)], validate_only=request.validate_only)
-        answer = _after(answer, entry, outcome)
-    return answer
+    outcomes = [
+        refusal or _alter(quotas, entry, times[_name(entry)], validate_only=request.validate_only)
+        for entry in request.entries
+    ]
+    results = []
+    for entry, outcome in zip(request.entries, outcomes, strict=True):
+        error = yield from wait_for(outcome)
+        code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+        results.append(schema.AlteredQuotasResult(code, message, entry.entity))
+    return schema.AlterClientQuotasResponse(entries=results)
 
 
 def _lacks(right: Right, context: RequestContext) -> KafkaError | None:
@@ -89,7 +91,9 @@ def _name(entry: schema.AlteredQuotas) -> frozenset[tuple[str, str | None]]:
     return frozenset((one.entity_type, one.entity_name) for one in entry.entity)
 
 
-def _alter(quotas: ClientQuotas, entry: schema.AlteredQuotas, times: int, *, validate_only: bool) -> _Outcome:
+def _alter(
+    quotas: ClientQuotas, entry: schema.AlteredQuotas, times: int, *, validate_only: bool
+) -> KafkaError | Pending[KafkaError | None] | None:
     named = {one.entity_type: one.entity_name for one in entry.entity}
     changes = {op.key: None if op.remove else op.value for op in entry.ops}
     try:
@@ -98,27 +102,6 @@ def _alter(quotas: ClientQuotas, entry: schema.AlteredQuotas, times: int, *, val
         return quotas.alter(named, changes, validate_only=validate_only)
     except KafkaError as error:
         return error
-
-
-def _after(
-    answer: schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse],
-    entry: schema.AlteredQuotas,
-    outcome: _Outcome,
-) -> schema.AlterClientQuotasResponse | Pending[schema.AlterClientQuotasResponse]:
-    """Adds an entry's outcome to the answer, when both are known."""
-
-    def add(before: schema.AlterClientQuotasResponse, error: KafkaError | None) -> schema.AlterClientQuotasResponse:
-        code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
-        before.entries.append(schema.AlteredQuotasResult(code, message, entry.entity))
-        return before
-
-    if isinstance(outcome, Pending):
-        if isinstance(answer, Pending):
-            return answer.then(lambda before: outcome.map(lambda error: add(before, error)))
-        return outcome.map(lambda error: add(answer, error))
-    if isinstance(answer, Pending):
-        return answer.map(lambda before: add(before, outcome))
-    return add(answer, outcome)
 
 
 @serves(schema.DESCRIBE_USER_SCRAM_CREDENTIALS, DESCRIBE_THE_CLUSTER)
@@ -150,7 +133,7 @@ def describe_user_scram_credentials(
 @serves(schema.ALTER_USER_SCRAM_CREDENTIALS, ALTER_CLUSTER)
 def alter_user_scram_credentials(
     services: Services, request: schema.AlterUserScramCredentialsRequest, context: RequestContext
-) -> schema.AlterUserScramCredentialsResponse | Pending[schema.AlterUserScramCredentialsResponse]:
+) -> Task[schema.AlterUserScramCredentialsResponse]:
     """AlterUserScramCredentials: sets and deletes credentials. The password itself never comes here."""
     alterations: list[ScramAlteration] = [*request.deletions, *request.upsertions]
     refusal = _lacks(ALTER_CLUSTER, context) or (_TOO_MANY if len(alterations) > _MOST_NAMED else None)
@@ -159,10 +142,9 @@ def alter_user_scram_credentials(
     _ensure_storable(one.name for one in alterations)
     try:
         services.node.ensure_writable()
-        outcomes = services.security.alter_scram_credentials(alterations)
+        return _altered((yield from wait_for(services.security.alter_scram_credentials(alterations))))
     except KafkaError as error:
         return _altered({one.name: error for one in alterations})
-    return outcomes.map(_altered) if isinstance(outcomes, Pending) else _altered(outcomes)
 
 
 def _altered(outcomes: Mapping[str, KafkaError | None]) -> schema.AlterUserScramCredentialsResponse:
@@ -223,7 +205,7 @@ def describe_acls(
 @serves(acl_schema.CREATE_ACLS, ALTER_CLUSTER)
 def create_acls(
     services: Services, request: acl_schema.CreateAclsRequest, context: RequestContext
-) -> acl_schema.CreateAclsResponse | Pending[acl_schema.CreateAclsResponse]:
+) -> Task[acl_schema.CreateAclsResponse]:
     """CreateAcls: adds ACLs, all that are sound at once."""
     count = len(request.creations)
     refusal = _lacks(ALTER_CLUSTER, context) or (_TOO_MANY if count > _MOST_NAMED else None)
@@ -237,17 +219,12 @@ def create_acls(
         return _created([refusal] * len(acls))
     problems = [_find_problem(acl) for acl in acls]
     sound = [acl for acl, problem in zip(acls, problems, strict=True) if problem is None]
-
-    def answer(outcomes: Iterable[KafkaError | None]) -> acl_schema.CreateAclsResponse:
-        of_sound = iter(outcomes)
-        return _created([next(of_sound) if problem is None else problem for problem in problems])
-
     try:
         services.node.ensure_writable()
-        outcomes = services.security.create_acls(sound)
+        of_sound = iter((yield from wait_for(services.security.create_acls(sound))))
     except KafkaError as error:
-        return answer([error] * len(sound))
-    return outcomes.map(answer) if isinstance(outcomes, Pending) else answer(outcomes)
+        of_sound = repeat(error)
+    return _created([next(of_sound) if problem is None else problem for problem in problems])
 
 
 def _created(outcomes: Iterable[KafkaError | None]) -> acl_schema.CreateAclsResponse:
@@ -267,7 +244,7 @@ def _find_problem(acl: Acl) -> KafkaError | None:
 @serves(acl_schema.DELETE_ACLS, ALTER_CLUSTER)
 def delete_acls(
     services: Services, request: acl_schema.DeleteAclsRequest, context: RequestContext
-) -> acl_schema.DeleteAclsResponse | Pending[acl_schema.DeleteAclsResponse]:
+) -> Task[acl_schema.DeleteAclsResponse]:
     """DeleteAcls: deletes the ACLs that match any of the filters."""
     count = len(request.filters)
     refusal = _lacks(ALTER_CLUSTER, context) or (_TOO_MANY if count > _MOST_NAMED else None)
@@ -278,10 +255,9 @@ def delete_acls(
         return _deleted([refusal] * len(filters))
     try:
         services.node.ensure_writable()
-        outcomes = services.security.delete_acls(filters)
+        return _deleted((yield from wait_for(services.security.delete_acls(filters))))
     except KafkaError as error:
         return _deleted([error] * len(filters))
-    return outcomes.map(_deleted) if isinstance(outcomes, Pending) else _deleted(outcomes)
 
 
 def _deleted(outcomes: Deletions) -> acl_schema.DeleteAclsResponse:

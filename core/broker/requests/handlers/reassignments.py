@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.broker.controller.active_controller import ActiveController
-from core.broker.requests.handlers.controller_request import answer_in_office, find_term
+from core.broker.requests.handlers.controller_request import decide_in_office, find_term
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
@@ -16,6 +16,7 @@ from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.schema import reassignments as schema
 from core.protocol.schema.metadata_records import PartitionRecord
@@ -33,14 +34,15 @@ _LAST_VERSION_OF_KAFKA_3 = 0  # KIP-860 came later
 )
 def alter_partition_reassignments(
     services: Services, request: schema.AlterPartitionReassignmentsRequest, context: RequestContext
-) -> schema.AlterPartitionReassignmentsResponse | Pending[schema.AlterPartitionReassignmentsResponse]:
+) -> Task[schema.AlterPartitionReassignmentsResponse]:
     """AlterPartitionReassignments: moves the replicas of partitions to other brokers, or cancels that (KIP-455)."""
-    return answer_in_office(
-        services,
-        lambda term: _alter(term.controller.reassignments, request),
-        _answer,
-        lambda error: schema.AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message),
-    )
+    try:
+        outcomes = yield from decide_in_office(services, lambda term: _alter(term.controller.reassignments, request))
+    except KafkaError as error:
+        return schema.AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    topics = by_topic((p, _partition_answer(p.partition, error)) for p, error in outcomes.items())
+    responses = [schema.ReassignableTopicResponse(*topic) for topic in topics.items()]
+    return schema.AlterPartitionReassignmentsResponse(error_message=None, responses=responses)
 
 
 def _alter(reassignments: Reassignments, request: schema.AlterPartitionReassignmentsRequest) -> Decision[Outcomes]:
@@ -56,12 +58,6 @@ def _alter(reassignments: Reassignments, request: schema.AlterPartitionReassignm
     outcomes = yield from reassignments.alter(known)
     doubled = KafkaError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
     return outcomes | dict.fromkeys(twice, doubled)
-
-
-def _answer(outcomes: Outcomes) -> schema.AlterPartitionReassignmentsResponse:
-    topics = by_topic((p, _partition_answer(p.partition, error)) for p, error in outcomes.items())
-    responses = [schema.ReassignableTopicResponse(*topic) for topic in topics.items()]
-    return schema.AlterPartitionReassignmentsResponse(error_message=None, responses=responses)
 
 
 def _partition_answer(number: int, error: KafkaError | None) -> schema.ReassignablePartitionResponse:

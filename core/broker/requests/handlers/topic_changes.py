@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from core.broker.config.config_sources import describe_topic_configs
@@ -80,8 +80,8 @@ def _create(services: Services, request: schema.CreateTopicsRequest, topics: lis
     control = find_control(services)
     if control is not None:
         controller = ControllerTopics(control, services.controller, services.configs)
-        creating = controller.create(topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
-        return (yield from wait_for(creating))
+        timeout_ms = request.timeout_ms
+        return (yield from controller.create(topics, validate_only=request.validate_only, timeout_ms=timeout_ms))
     try:
         return (yield from services.topics.create_all(topics, validate_only=request.validate_only))
     except KafkaError as error:  # then none was created
@@ -121,85 +121,57 @@ def _described(
     )
 
 
-@serves(schema.CREATE_PARTITIONS, ALTER_TOPIC)
+@serves(schema.CREATE_PARTITIONS, ALTER_TOPIC, is_owed=True)
 def create_partitions(
     services: Services, request: schema.CreatePartitionsRequest, context: RequestContext
-) -> schema.CreatePartitionsResponse | Pending[schema.CreatePartitionsResponse]:
+) -> Task[schema.CreatePartitionsResponse]:
     """CreatePartitions: topics grow, never shrink."""
-    control = find_control(services)
-    refused = {topic.name for topic in request.topics if not context.may(ALTER_TOPIC, topic.name)}
-    if control is None:
-        return services.stepped_answers.answer(_create_partitions(services, request, context, refused), is_owed=True)
-    grown = ControllerTopics(control, services.controller, services.configs).create_partitions(
-        _wanted_growth(request, refused), validate_only=request.validate_only
-    )
-    refusals = dict.fromkeys(refused, KafkaError(ALTER_TOPIC.refusal))
-    return grown.map(lambda outcomes: _growth_answer(request, {**outcomes, **refusals}, context))
-
-
-def _wanted_growth(request: schema.CreatePartitionsRequest, refused: Set[str]) -> list[Growth]:
-    """Returns the growth of each topic that the request names once, and that the client may alter."""
     times = Counter(topic.name for topic in request.topics)
-    return [
-        Growth(
-            topic.name, topic.count, None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
-        )
-        for topic in request.topics
-        if times[topic.name] == 1 and topic.name not in refused
-    ]
-
-
-def _growth_answer(
-    request: schema.CreatePartitionsRequest, outcomes: Mapping[str, KafkaError | None], context: RequestContext
-) -> schema.CreatePartitionsResponse:
+    outcomes: dict[str, KafkaError | None] = {}
+    growths = []
+    for topic in request.topics:
+        may_alter = context.may(ALTER_TOPIC, topic.name)
+        if times[topic.name] > 1:
+            outcomes[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        elif not may_alter:
+            outcomes[topic.name] = KafkaError(ALTER_TOPIC.refusal)
+        else:
+            assignments = None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
+            growths.append(Growth(topic.name, topic.count, assignments))
+    outcomes |= yield from _grow(services, growths, validate_only=request.validate_only)
     results = []
     for name, wanted in {topic.name: topic for topic in request.topics}.items():
         result = schema.CreatePartitionsTopicResult(name)
-        error = outcomes.get(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        error = outcomes[name]
         if error is not None:
             result.error_code, result.error_message = error.code, error.message
         elif not request.validate_only:
-            _log_growth(wanted, context)
-        results.append(result)
-    return schema.CreatePartitionsResponse(results=results)
-
-
-def _create_partitions(
-    services: Services, request: schema.CreatePartitionsRequest, context: RequestContext, refused: Set[str]
-) -> Task[schema.CreatePartitionsResponse]:
-    times = Counter(topic.name for topic in request.topics)
-    too_many: KafkaError | None = None
-    try:
-        services.controller.ensure_few_are_added(
-            {topic.name: topic.count for topic in request.topics if topic.name not in refused}
-        )
-    except KafkaError as error:
-        too_many = error
-    results = []
-    for name, wanted in {topic.name: topic for topic in request.topics}.items():
-        result = schema.CreatePartitionsTopicResult(name)
-        try:
-            if times[name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            if name in refused:
-                raise KafkaError(ALTER_TOPIC.refusal)
-            if too_many is not None:
-                raise too_many
-            assignments = None if wanted.assignments is None else [a.broker_ids for a in wanted.assignments]
-            yield from services.topics.create_partitions(
-                name, wanted.count, assignments, validate_only=request.validate_only
-            )
-            if not request.validate_only:
-                _log_growth(wanted, context)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
+            text = "added partitions to topic %s, which has %d now, for %s"
+            _log.info(text, name, wanted.count, context.sender)
         results.append(result)
         yield Yield.GIVE_WAY
     return schema.CreatePartitionsResponse(results=results)
 
 
-def _log_growth(topic: schema.CreatePartitionsTopic, context: RequestContext) -> None:
-    _log.info("added partitions to topic %s, which has %d now, for %s", topic.name, topic.count, context.sender)
+def _grow(
+    services: Services, growths: Sequence[Growth], *, validate_only: bool
+) -> Task[Mapping[str, KafkaError | None]]:
+    control = find_control(services)
+    if control is not None:
+        topics = ControllerTopics(control, services.controller, services.configs)
+        return (yield from wait_for(topics.create_partitions(growths, validate_only=validate_only)))
+    outcomes: dict[str, KafkaError | None] = dict.fromkeys(one.topic for one in growths)
+    try:
+        services.controller.ensure_few_are_added({one.topic: one.partitions for one in growths})
+    except KafkaError as error:
+        return dict.fromkeys(outcomes, error)
+    for one in growths:
+        try:
+            yield from services.topics.create_partitions(*one, validate_only=validate_only)
+        except KafkaError as error:
+            outcomes[one.topic] = error
+        yield Yield.GIVE_WAY
+    return outcomes
 
 
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3  # KIP-322
@@ -254,7 +226,7 @@ def _delete(services: Services, names: list[str], timeout_ms: int) -> Task[Mappi
     control = find_control(services)
     if control is not None:
         topics = ControllerTopics(control, services.controller, services.configs)
-        return (yield from wait_for(topics.delete(names, timeout_ms=timeout_ms)))
+        return (yield from topics.delete(names, timeout_ms=timeout_ms))
     problem: KafkaError | None = None
     try:
         yield from services.topics.delete_all(names)

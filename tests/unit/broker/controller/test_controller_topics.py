@@ -8,12 +8,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from core.broker.controller.controller_topics import ControllerTopics, Growth
+from core.broker.requests.runtime import ImmediateRuntime
+from core.broker.requests.stepped_answer import SteppedAnswers
 from core.cluster.controller.controller_writes import AssignmentWrite, DeletionWrite, TopicRemoval, Write
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.common.task import Task
 from core.protocol.schema.control_request import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
 from core.zookeeper.controller_store import OutOfOfficeError
 from tests.support.office import Office
@@ -33,8 +36,14 @@ def topics_of(it: Office) -> ControllerTopics:
     return ControllerTopics(cast(Any, control), cast(Any, controller), cast(Any, configs))
 
 
+def begun(task: Task[Any]) -> Pending[Any]:
+    pending = SteppedAnswers(ImmediateRuntime()).answer(task)
+    assert isinstance(pending, Pending)
+    return pending
+
+
 def create(it: Office, *names: str) -> Pending[Any]:
-    return topics_of(it).create([NewTopic(name) for name in names], validate_only=False, timeout_ms=1000)
+    return begun(topics_of(it).create([NewTopic(name) for name in names], validate_only=False, timeout_ms=1000))
 
 
 def names(count: int) -> list[str]:
@@ -58,7 +67,7 @@ def made(writes: Sequence[Write]) -> list[str]:
 async def test_segments_may_be_as_small_as_kafka_3_allows(it: Office) -> None:
     """Other brokers of the cluster are Kafka 3's."""
     asked = [NewTopic("small", configs={"segment.bytes": "14"}), NewTopic("none", configs={"segment.bytes": "13"})]
-    pending = topics_of(it).create(asked, validate_only=False, timeout_ms=1000)
+    pending = begun(topics_of(it).create(asked, validate_only=False, timeout_ms=1000))
     await it.settle()
     assert codes(outcome(pending)) == {"small": 0, "none": ErrorCode.INVALID_CONFIG}
 
@@ -118,7 +127,7 @@ async def test_others_have_a_turn_while_many_topics_are_deleted(it: Office) -> N
     async def other() -> None:
         seen.append(sum(isinstance(write, DeletionWrite) for write in it.store.written))
 
-    pending = topics_of(it).delete(["none", *names(3 * _BATCH)], timeout_ms=1000)
+    pending = begun(topics_of(it).delete(["none", *names(3 * _BATCH)], timeout_ms=1000))
     await asyncio.sleep(0)
     it.term.do(other)
     await it.settle()
@@ -147,7 +156,7 @@ async def test_a_topic_that_is_being_deleted_says_what_it_waits_for(it: Office) 
 async def test_others_have_a_turn_while_what_is_left_of_many_topics_is_removed(it: Office) -> None:
     create(it, *names(_BATCH))
     await it.settle()
-    topics_of(it).delete(names(_BATCH), timeout_ms=1000)
+    begun(topics_of(it).delete(names(_BATCH), timeout_ms=1000))
     await it.settle()
     seen: list[int] = []
 
