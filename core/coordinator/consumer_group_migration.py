@@ -35,7 +35,6 @@ from core.protocol.schema.consumer_protocol import (
     AssignedPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
-    TopicPartition,
 )
 from core.protocol.schema.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
 
@@ -239,7 +238,7 @@ def assignment_bytes(member: ConsumerMember, partitions: Partitions, environment
     return write_consumer_protocol(ConsumerProtocolAssignment(assigned), version)
 
 
-def partitions_by_id(named: Iterable[TopicPartition | AssignedPartitions], environment: GroupEnvironment) -> Partitions:
+def partitions_by_id(named: Iterable[AssignedPartitions], environment: GroupEnvironment) -> Partitions:
     """Maps topic names to ids, and drops deleted topics."""
     topics = environment.topics
     return {

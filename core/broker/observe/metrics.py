@@ -94,14 +94,9 @@ def _own_metrics(node: BrokerServer) -> Iterator[Metric]:
 
 
 def connection_metrics(server: SocketServer) -> Iterator[Metric]:
-    yield gauge(
-        "kafka_server_socket_server_metrics_connection_count", "Connections that are open.", server.open_connections
-    )
-    yield counter(
-        "kafka_server_socket_server_metrics_connection_creation",
-        "Connections that were accepted.",
-        server.accepted_connections,
-    )
+    sockets = "kafka_server_socket_server_metrics_connection"
+    yield gauge(f"{sockets}_count", "Connections that are open.", server.open_connections)
+    yield counter(f"{sockets}_creation", "Connections that were accepted.", server.accepted_connections)
     certificates = [(name, one.certificate) for name, one in server.served.items() if one.certificate is not None]
     prefix = "plog_listener_certificate"
     yield gauges(
@@ -380,26 +375,17 @@ def _replica_metrics(services: Services) -> Iterator[Metric]:
 def _in_sync_metrics(services: Services) -> Iterator[Metric]:
     prefix = "kafka_server_replicamanager"
     partitions = services.replicas.partitions.values()
-    yield gauge(
-        f"{prefix}_underreplicatedpartitions",
-        "Partitions led here that have replicas out of sync, not counting replicas that are being added.",
-        sum(partition.is_under_replicated for partition in partitions),
-    )
-    yield gauge(
-        f"{prefix}_underminisrpartitioncount",
-        "Partitions led here that refuse acks=all.",
-        sum(partition.is_under_min_isr for partition in partitions),
-    )
-    yield gauge(
-        f"{prefix}_atminisrpartitioncount",
-        "Partitions led here that would refuse acks=all with one replica less in sync.",
-        sum(partition.is_at_min_isr for partition in partitions),
-    )
-    yield gauge(
-        f"{prefix}_reassigningpartitions",
-        "Partitions led here whose replicas are being moved.",
-        sum(partition.is_reassigning for partition in partitions),
-    )
+    out_of_sync = "Partitions led here that have replicas out of sync, not counting replicas that are being added."
+    refusing = "Partitions led here that refuse acks=all."
+    one_less = "Partitions led here that would refuse acks=all with one replica less in sync."
+    moving = "Partitions led here whose replicas are being moved."
+    for name, doc, flags in (
+        ("underreplicatedpartitions", out_of_sync, (one.is_under_replicated for one in partitions)),
+        ("underminisrpartitioncount", refusing, (one.is_under_min_isr for one in partitions)),
+        ("atminisrpartitioncount", one_less, (one.is_at_min_isr for one in partitions)),
+        ("reassigningpartitions", moving, (one.is_reassigning for one in partitions)),
+    ):
+        yield gauge(f"{prefix}_{name}", doc, sum(flags))
     counts = services.replicas.counts
     yield counter(f"{prefix}_isrshrinks", "Times that replicas left an ISR.", counts.isr_shrinks)
     yield counter(f"{prefix}_isrexpands", "Times that a replica joined an ISR.", counts.isr_expands)

@@ -41,7 +41,7 @@ def log_request(
         },
         "request": _without_secrets(message_to_json(request, version)),
         "response": None if response is None else _without_secrets(message_to_json(response, version)),
-        "connection": f"{context.local_host}-{context.client_host}",
+        "connection": f"{context.session.local_host}-{context.session.client_host}",
         "totalTimeMs": round(time_ms, 3),
     }
     fields = {"message": "Completed request", **completed}

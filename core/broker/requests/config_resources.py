@@ -492,9 +492,3 @@ def find_config_resource(services: Services, resource_type: int, name: str) -> C
     if kind is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     return kind(services, name)
-
-
-def ensure_named_once(keys: list[str]) -> None:
-    """Raises KafkaError if a key is named twice."""
-    if len(set(keys)) < len(keys):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

@@ -40,8 +40,9 @@ class MetadataPartition(NamedTuple):
 
 def own_endpoint(services: Services, context: RequestContext) -> Endpoint:
     """Returns the address at which the client reaches this broker."""
-    listener = context.listener or services.config.main_listener
-    return services.node.advertised_endpoint(services.config.find_advertised(listener), context.local_host, listener)
+    listener = context.session.listener or services.config.main_listener
+    advertised = services.config.find_advertised(listener)
+    return services.node.advertised_endpoint(advertised, context.session.local_host, listener)
 
 
 def find_broker(services: Services, context: RequestContext, node_id: int) -> MetadataBroker | None:
@@ -52,7 +53,7 @@ def find_broker(services: Services, context: RequestContext, node_id: int) -> Me
     broker = services.image.brokers.get(node_id)
     if broker is None or broker.fenced:
         return None
-    listener = context.listener or services.config.main_listener
+    listener = context.session.listener or services.config.main_listener
     found = next((one for one in broker.end_points if one.name.upper() == listener), None)
     return None if found is None else MetadataBroker(node_id, found.host, found.port, broker.rack)
 

@@ -23,25 +23,15 @@ class RequestContext(NamedTuple):
     api_name: str = ""
 
     @property
-    def local_host(self) -> str:
-        return self.session.local_host
-
-    @property
-    def client_host(self) -> str:
-        return self.session.client_host
-
-    @property
-    def listener(self) -> str:
-        return self.session.listener
-
-    @property
     def client(self) -> ClientInfo:
-        return ClientInfo(self.client_id or "", f"/{self.client_host}", partial(self.session.has, DESCRIBE_TOPIC))
+        return ClientInfo(
+            self.client_id or "", f"/{self.session.client_host}", partial(self.session.has, DESCRIBE_TOPIC)
+        )
 
     @property
     def sender(self) -> str:
         """The client and its address, for log lines."""
-        return f"client {(self.client_id or '')[:_MOST_SHOWN]!r} at {self.client_host or 'no address'}"
+        return f"client {(self.client_id or '')[:_MOST_SHOWN]!r} at {self.session.client_host or 'no address'}"
 
     def may(self, right: Right, name: str = CLUSTER_NAME, *, is_asked: bool = True, count: int = 1) -> bool:
         """See `Authorizer.authorize`."""

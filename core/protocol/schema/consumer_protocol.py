@@ -9,22 +9,17 @@ from __future__ import annotations
 from core.protocol.message import Message, Struct, array, binary, int32, string
 
 
-class TopicPartition(Struct):
-    topic: str = string("1+")
-    partitions: list[int] = array("int32", "1+")
+class AssignedPartitions(Struct):
+    topic: str = string()
+    partitions: list[int] = array("int32")
 
 
 class ConsumerProtocolSubscription(Message, valid="0-3", flexible="none"):
     topics: list[str] = array("string")
     user_data: bytes | None = binary("0+", None, nullable="0+")
-    owned_partitions: list[TopicPartition] = array(TopicPartition, "1+", ignorable=True)
+    owned_partitions: list[AssignedPartitions] = array(AssignedPartitions, "1+", ignorable=True)
     generation_id: int = int32("2+", -1, ignorable=True)
     rack_id: str | None = string("3+", None, nullable="3+", ignorable=True)
-
-
-class AssignedPartitions(Struct):
-    topic: str = string()
-    partitions: list[int] = array("int32")
 
 
 class ConsumerProtocolAssignment(Message, valid="0-3", flexible="none"):

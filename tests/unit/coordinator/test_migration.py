@@ -25,7 +25,6 @@ from core.protocol.schema.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from core.protocol.schema.consumer_protocol import TopicPartition as OwnedPartitions
 from core.protocol.schema.groups import JoinGroupResponse
 from core.protocol.schema.metadata_records import PartitionRecord
 from tests.support.for_each import for_each
@@ -63,7 +62,7 @@ class Classic:
 
     @property
     def _protocols(self) -> dict[str, bytes]:
-        owned = [] if self.is_eager or not self.owned else [OwnedPartitions("t", sorted(self.owned))]
+        owned = [] if self.is_eager or not self.owned else [AssignedPartitions("t", sorted(self.owned))]
         said = ConsumerProtocolSubscription(["t"], owned_partitions=owned)
         return {"range" if self.is_eager else "cooperative-sticky": write_consumer_protocol(said, 1)}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from typing import Protocol
 
 from core.broker.config.config_sources import DescribedConfig
@@ -12,7 +11,6 @@ from core.broker.requests.config_resources import (
     CONFIG_RESOURCES,
     ConfigResource,
     Overrides,
-    ensure_named_once,
     find_config_resource,
 )
 from core.broker.requests.request_context import RequestContext
@@ -144,12 +142,9 @@ Change = tuple[Overrides, Pending[KafkaError | None] | None]
 def _alter(
     services: Services,
     request: schema.AlterConfigsRequest | IncrementalAlterConfigsRequest,
-    alter: Callable[..., Change],
     context: RequestContext,
 ) -> Task[list[schema.AlterConfigsResourceResponse]]:
-    """Calls `alter` with each resource of the request, and waits until all is written; an error of one leaves the
-    others alone.
-    """
+    """Alters each resource of the request, and waits until all is written; an error of one leaves the others alone."""
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     begun: list[tuple[schema.AlterConfigsResourceResponse, Change]] = []
@@ -162,7 +157,7 @@ def _alter(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if resource.resource_type in CONFIG_RESOURCES:
                 context.ensure(*_right(resource, AclOperation.ALTER_CONFIGS))
-            begun.append((response, alter(services, resource, validate_only=request.validate_only)))
+            begun.append((response, _begin(services, resource, validate_only=request.validate_only)))
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message
         responses.append(response)
@@ -178,28 +173,54 @@ def _alter(
     return responses
 
 
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+def _begin(
+    services: Services, resource: schema.AlterConfigsResource | AlteredResource, *, validate_only: bool
+) -> Change:
+    replaces_all = isinstance(resource, schema.AlterConfigsResource)
+    if replaces_all and resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    asked = {
+        one.name: (one.config_operation if isinstance(one, AlterableConfig) else _SET, one.value)
+        for one in resource.configs
+    }
+    if len(asked) < len(resource.configs):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    for key, (operation, value) in asked.items():
+        if value is None and operation != _DELETE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
+    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
+    present = configs.overrides()
+    changes: dict[str, str | None] = dict.fromkeys(present if replaces_all else ())
+    changes |= {key: _new_value(configs, key, *change) for key, change in asked.items()}
+    return changes, configs.alter(changes, validate_only=validate_only)
+
+
+def _new_value(configs: ConfigResource, key: str, operation: int, value: str | None) -> str | None:
+    """Returns the key's new value, or None to remove the key."""
+    if operation == _DELETE:
+        return None
+    if operation not in (_SET, _APPEND, _SUBTRACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+    if operation == _SET or value is None:
+        return value
+    elements = configs.elements(key, "APPEND" if operation == _APPEND else "SUBTRACT")
+    given = [part.strip() for part in value.split(",") if part.strip()]
+    if operation == _APPEND:
+        if not given and elements:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"nothing to append to {key}")
+        return ",".join(elements + [part for part in given if part not in elements])
+    return ",".join(part for part in elements if part not in given)
+
+
 @serves(schema.ALTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
 def alter_configs(
     services: Services, request: schema.AlterConfigsRequest, context: RequestContext
 ) -> Task[schema.AlterConfigsResponse]:
     """AlterConfigs: replaces all settings of a resource; settings absent from the request go back to their defaults."""
-    return schema.AlterConfigsResponse(responses=(yield from _alter(services, request, _replace_all, context)))
-
-
-def _replace_all(services: Services, resource: schema.AlterConfigsResource, *, validate_only: bool) -> Change:
-    if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    ensure_named_once([config.name for config in resource.configs])
-    for config in resource.configs:
-        if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
-    changes: dict[str, str | None] = dict.fromkeys(configs.overrides())
-    changes |= {config.name: config.value for config in resource.configs}
-    return changes, configs.alter(changes, validate_only=validate_only)
-
-
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+    return schema.AlterConfigsResponse(responses=(yield from _alter(services, request, context)))
 
 
 @serves(INCREMENTAL_ALTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
@@ -207,36 +228,7 @@ def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> Task[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single keys."""
-    return IncrementalAlterConfigsResponse(responses=(yield from _alter(services, request, _alter_some, context)))
-
-
-def _alter_some(services: Services, resource: AlteredResource, *, validate_only: bool) -> Change:
-    ensure_named_once([config.name for config in resource.configs])
-    for config in resource.configs:
-        if config.value is None and config.config_operation != _DELETE:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
-    configs.overrides()
-    changes = {config.name: _new_value(configs, config) for config in resource.configs}
-    return changes, configs.alter(changes, validate_only=validate_only)
-
-
-def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
-    """Returns the key's new value, or None to remove the key."""
-    if config.config_operation == _DELETE:
-        return None
-    if config.config_operation not in (_SET, _APPEND, _SUBTRACT):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation}")
-    if config.config_operation == _SET or config.value is None:
-        return config.value
-    operation = "APPEND" if config.config_operation == _APPEND else "SUBTRACT"
-    elements = configs.elements(config.name, operation)
-    given = [part.strip() for part in config.value.split(",") if part.strip()]
-    if operation == "APPEND":
-        if not given and elements:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"nothing to append to {config.name}")
-        return ",".join(elements + [part for part in given if part not in elements])
-    return ",".join(part for part in elements if part not in given)
+    return IncrementalAlterConfigsResponse(responses=(yield from _alter(services, request, context)))
 
 
 _FIRST_VERSION_WITH_TYPES = 1  # KIP-1142

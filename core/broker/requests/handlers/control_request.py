@@ -80,7 +80,7 @@ def ensure_between_brokers(services: Services, context: RequestContext, api: str
     assert membership is not None, "a lone broker does not know it"
     inner = membership.find_right_listener(context.session)
     if inner is not None:
-        raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
+        raise MalformedMessageError(f"{api} came to listener {context.session.listener}, brokers send it to {inner}")
     return membership
 
 

@@ -275,9 +275,7 @@ def txn_offset_commit(
     answer = schema.TxnOffsetCommitResponse(topics=[schema.TxnOffsetCommitResponseTopic(*one) for one in answers])
     if not offsets:
         return answer
-    asking = _ask_elsewhere(services, request, context.api_version)
-    if asking is not None:
-        yield from wait_for(asking)
+    yield from wait_for(_ask_elsewhere(services, request, context.api_version))
     refuse = partial(_refuse, waiting)
     try:
         _join(services, request, context.api_version)
@@ -285,9 +283,7 @@ def txn_offset_commit(
         refuse(_code_for_client(error, context.api_version))
         return answer
     if services.transaction_log.find_coordinator_elsewhere(request.transactional_id) is None:
-        joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
-        if isinstance(joined, Pending):
-            yield from wait_for(joined)
+        yield from wait_for(services.transaction_log.when_committed(request.transactional_id, None, refuse))
     return _commit(services, request, offsets, waiting, answer, context.api_version)
 
 
