@@ -29,6 +29,7 @@ from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
 from core.protocol.schema.groups import (
     JoinGroupRequest,
+    JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
     SyncGroupRequest,
@@ -58,7 +59,7 @@ ALLOWED_TRANSITIONS = {
 
 @dataclass(slots=True)
 class Member:
-    """A member as its JoinGroup described it; `protocols` (name, metadata) in the member's order of preference."""
+    """A member as its JoinGroup described it; `protocols` in the member's order of preference."""
 
     member_id: str
     group_instance_id: str | None
@@ -66,7 +67,7 @@ class Member:
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    protocols: list[tuple[str, bytes]]
+    protocols: list[JoinGroupRequestProtocol]
     assignment: bytes = b""
     is_new: bool = False
     awaiting_join: Pending[JoinGroupResponse] | None = None
@@ -80,7 +81,7 @@ class Member:
         return self.group_instance_id is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        return next((one.metadata for one in self.protocols if one.name == protocol), b"")
 
     def answer_join(self, response: JoinGroupResponse) -> None:
         waiting, self.awaiting_join = self.awaiting_join, None
@@ -91,6 +92,19 @@ class Member:
         waiting, self.awaiting_sync = self.awaiting_sync, None
         if waiting is not None:
             waiting.complete_with(response)
+
+
+def new_member(request: JoinGroupRequest, client: ClientInfo, member_id: str) -> Member:
+    return Member(
+        member_id=member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=client.client_id,
+        client_host=client.client_host,
+        rebalance_timeout_ms=_rebalance_timeout_ms(request),
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=request.protocols,
+        is_new=True,
+    )
 
 
 def join_error(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
@@ -134,7 +148,7 @@ class ClassicGroup:
         self.members = {}
         self._static_members = {}
         for stored in value.members:
-            protocols = [(value.protocol or "", stored.subscription)]
+            protocols = [JoinGroupRequestProtocol(value.protocol or "", stored.subscription)]
             rebalance_timeout_ms = stored.session_timeout if stored.rebalance_timeout < 0 else stored.rebalance_timeout
             member = Member(
                 member_id=stored.member_id,
@@ -227,21 +241,21 @@ class ClassicGroup:
                 )
                 answer.complete_with(join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
             else:
-                self._add(request, self._new_member(request, client, new_id), answer)
+                self._add(request, new_member(request, client, new_id), answer)
             return
         if member_id in self._pending_joins:
             self._pending_joins.pop(member_id).cancel()
-            self._add(request, self._new_member(request, client, member_id), answer)
+            self._add(request, new_member(request, client, member_id), answer)
             return
         member = self._validated(member_id, instance_id)
-        is_unchanged = member.protocols == _protocols(request)
+        is_unchanged = member.protocols == request.protocols
         if self.state == GroupState.COMPLETING_REBALANCE and is_unchanged:
             # the member repeats its request: the response was lost
             answer.complete_with(self._join_response(member))
         elif self.state == GroupState.STABLE and is_unchanged and member_id != self.leader_id:
             answer.complete_with(self._join_response(member))
         else:
-            member.protocols = _protocols(request)
+            member.protocols = request.protocols
             member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
             member.session_timeout_ms = request.session_timeout_ms
             member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID))  # answers the member's earlier request
@@ -261,18 +275,6 @@ class ClassicGroup:
             return False
         common = self._common_protocols()
         return any(protocol.name in common for protocol in request.protocols)
-
-    def _new_member(self, request: JoinGroupRequest, client: ClientInfo, member_id: str) -> Member:
-        return Member(
-            member_id=member_id,
-            group_instance_id=request.group_instance_id,
-            client_id=client.client_id,
-            client_host=client.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
-            session_timeout_ms=request.session_timeout_ms,
-            protocols=_protocols(request),
-            is_new=True,
-        )
 
     def _add(self, request: JoinGroupRequest, member: Member, answer: Pending[JoinGroupResponse]) -> None:
         if not self.members:
@@ -301,7 +303,7 @@ class ClassicGroup:
         old = self.members[self._static_members[request.group_instance_id]]
         old_leader_id = self.leader_id
         was_leader = old.member_id == old_leader_id
-        member = self._new_member(request, client, new_id)
+        member = new_member(request, client, new_id)
         member.assignment = old.assignment
         self._exchange(old, member)
         is_stable = self.state == GroupState.STABLE and self._select_protocol() == self.protocol_name
@@ -423,14 +425,16 @@ class ClassicGroup:
             member.answer_join(self._join_response(member))
 
     def _common_protocols(self) -> set[str]:
-        spoken = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
+        spoken = Counter(name for member in self.members.values() for name in {one.name for one in member.protocols})
         return {name for name, count in spoken.items() if count == len(self.members)}
 
     def _select_protocol(self) -> str | None:
         """Counts votes: each member votes for the first of its protocols that all members support."""
         common = self._common_protocols()
         votes = Counter(
-            next(name for name, _ in member.protocols if name in common) for member in self.members.values() if common
+            next(one.name for one in member.protocols if one.name in common)
+            for member in self.members.values()
+            if common
         )
         return votes.most_common(1)[0][0] if votes else None
 
@@ -632,7 +636,7 @@ class ClassicGroup:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return bool(self.members)
         for member in self.members.values():
-            topics = _subscribed_topics(member.metadata(self.protocol_name) or member.protocols[0][1])
+            topics = _subscribed_topics(member.metadata(self.protocol_name) or member.protocols[0].metadata)
             if topics is None or topic in topics:
                 return True
         return False
@@ -669,10 +673,6 @@ def _subscribed_topics(metadata: bytes) -> list[str] | None:
         return read_consumer_protocol(ConsumerProtocolSubscription, metadata).topics
     except MalformedMessageError:
         return None
-
-
-def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
-    return [(protocol.name, protocol.metadata) for protocol in request.protocols]
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:

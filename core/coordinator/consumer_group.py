@@ -19,12 +19,11 @@ from core.common.pending import TimerHandle
 from core.common.regular_expression import matching
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.coordinator.assignors import ASSIGNORS, MemberSpec, Partitions
-from core.coordinator.consumer_group_records import ConsumerGroupRecords, assigned_since, subscription_of
+from core.coordinator.consumer_group_records import ConsumerGroupRecords, assigned_since
 from core.coordinator.consumer_member import (
     JOIN_EPOCH,
     ConsumerMember,
     MemberState,
-    Subscription,
     partitions_of,
     preferred_assignor,
     reconcile,
@@ -407,7 +406,7 @@ class ConsumerGroup:
     def expect(self, member: ConsumerMember) -> None:
         """Restarts a member's session, and starts its time to revoke partitions if it must revoke any."""
         session = self._sessions.setdefault(member.member_id, _Session())
-        classic = member.subscription.classic
+        classic = member.subscription.classic_member_metadata
         timeout_ms = (
             self._environment.session_timeout_ms(self.group_id) if classic is None else classic.session_timeout_ms
         )
@@ -540,7 +539,7 @@ class ConsumerGroup:
             if session is not None:
                 session.close()
             return
-        self.members[member_id] = member._replace(subscription=subscription_of(value))
+        self.members[member_id] = member._replace(subscription=value)
         if value.instance_id is not None:
             self._static[value.instance_id] = member_id
 
@@ -621,10 +620,12 @@ def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
     )
 
 
-def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> Subscription:
+def _updated(
+    known: schema.ConsumerGroupMemberMetadataValue, request: ConsumerGroupHeartbeatRequest, client: ClientInfo
+) -> schema.ConsumerGroupMemberMetadataValue:
     """Takes the fields of the request; fields absent from it keep their values."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-    return Subscription(
+    return schema.ConsumerGroupMemberMetadataValue(
         instance_id=known.instance_id if request.instance_id is None else request.instance_id,
         rack_id=known.rack_id if request.rack_id is None else request.rack_id,
         client_id=client.client_id,
@@ -632,9 +633,10 @@ def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client
         rebalance_timeout_ms=known.rebalance_timeout_ms
         if request.rebalance_timeout_ms == -1
         else request.rebalance_timeout_ms,
-        topic_names=known.topic_names if names is None else tuple(sorted(set(names))),
-        topic_regex=known.topic_regex if regex is None else regex,
+        subscribed_topic_names=known.subscribed_topic_names if names is None else sorted(set(names)),
+        subscribed_topic_regex=known.subscribed_topic_regex if regex is None else regex,
         server_assignor=known.server_assignor if request.server_assignor is None else request.server_assignor,
+        classic_member_metadata=None,
     )
 
 

@@ -14,14 +14,12 @@ from collections.abc import Collection, Iterable
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.coordinator.assignors import Partitions, by_topic_id
-from core.coordinator.classic_group import Member, join_error
+from core.coordinator.classic_group import Member, join_error, new_member
 from core.coordinator.consumer_group import ConsumerGroup
 from core.coordinator.consumer_member import (
     JOIN_EPOCH,
-    ClassicProtocols,
     ConsumerMember,
     MemberState,
-    Subscription,
     without,
 )
 from core.coordinator.coordinator_environment import ClientInfo, GroupEnvironment
@@ -36,7 +34,14 @@ from core.protocol.schema.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from core.protocol.schema.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
+from core.protocol.schema.group_records import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
+from core.protocol.schema.groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 
 class ConsumerGroupMigration:
@@ -55,17 +60,8 @@ class ConsumerGroupMigration:
         if not request.member_id and instance_id is None and requires_known_member_id:
             return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         member, replaced = self._member_to_join(request.member_id, member_id, instance_id)
-        protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
-        decoded = _subscription_of(protocols[0][1])
-        subscription = Subscription(
-            instance_id,
-            decoded.rack_id,
-            client.client_id,
-            client.client_host,
-            request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms,
-            tuple(sorted(set(decoded.topics))),
-            classic=ClassicProtocols(request.session_timeout_ms, protocols),
-        )
+        decoded = _decoded(request.protocols[0].metadata)
+        subscription = _subscription(new_member(request, client, member_id), decoded)
         updated = member._replace(subscription=subscription)
         owned = partitions_by_id(decoded.owned_partitions, self._environment)
         joined = group.advance(member, updated, replaced, owned)
@@ -73,7 +69,7 @@ class ConsumerGroupMigration:
         return JoinGroupResponse(
             generation_id=joined.epoch,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
-            protocol_name=_protocol_name(joined),
+            protocol_name=_first_protocol(joined).name,
             member_id=joined.member_id,
         )
 
@@ -83,12 +79,12 @@ class ConsumerGroupMigration:
         """
         common = {protocol.name for protocol in request.protocols}
         for member in self._group.members.values():
-            classic = member.subscription.classic
+            classic = member.subscription.classic_member_metadata
             if classic is not None and member.member_id != request.member_id:
-                common &= {name for name, _ in classic.protocols}
+                common &= {protocol.name for protocol in classic.supported_protocols}
         if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not common:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        _subscription_of(request.protocols[0].metadata)
+        _decoded(request.protocols[0].metadata)
 
     def _member_to_join(
         self, given_id: str, member_id: str, instance_id: str | None
@@ -109,7 +105,7 @@ class ConsumerGroupMigration:
         group = self._group
         member = self._member_of_generation(request.member_id, request.group_instance_id, request.generation_id)
         is_other_type = request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)
-        if is_other_type or request.protocol_name not in (None, _protocol_name(member)):
+        if is_other_type or request.protocol_name not in (None, _first_protocol(member).name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             group.await_step(member)
@@ -118,7 +114,7 @@ class ConsumerGroupMigration:
         group.expect(member)
         return SyncGroupResponse(
             protocol_type=CONSUMER_PROTOCOL_TYPE,
-            protocol_name=_protocol_name(member),
+            protocol_name=_first_protocol(member).name,
             assignment=assignment_bytes(member, member.assigned, self._environment),
         )
 
@@ -162,7 +158,7 @@ def consumer_members(
 
     Raises KafkaError(INCONSISTENT_GROUP_PROTOCOL) if a member's metadata is not a consumer's.
     """
-    subscriptions = {member.member_id: _subscription_of(member.protocols[0][1]) for member in members}
+    subscriptions = {member.member_id: _decoded(member.protocols[0].metadata) for member in members}
     owners: dict[tuple[bytes, int], str] = {}
     for member_id, decoded in subscriptions.items():
         for topic_id, numbers in partitions_by_id(decoded.owned_partitions, environment).items():
@@ -170,15 +166,6 @@ def consumer_members(
     found = []
     for member in members:
         decoded = subscriptions[member.member_id]
-        subscription = Subscription(
-            member.group_instance_id,
-            decoded.rack_id,
-            member.client_id,
-            member.client_host,
-            member.rebalance_timeout_ms,
-            tuple(sorted(set(decoded.topics))),
-            classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
-        )
         assigned = by_topic_id(
             (topic_id, number)
             for topic_id, numbers in _assigned(member.assignment, environment).items()
@@ -190,7 +177,7 @@ def consumer_members(
         found.append(
             ConsumerMember(
                 member_id=member.member_id,
-                subscription=subscription,
+                subscription=_subscription(member, decoded),
                 epoch=generation_id,
                 previous_epoch=generation_id,
                 state=state,
@@ -209,7 +196,7 @@ def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnviro
     for member in group.members.values():
         subscription = member.subscription
         if member.member_id != leaving:
-            assert subscription.classic is not None
+            assert subscription.classic_member_metadata is not None
             found.append(
                 Member(
                     member_id=member.member_id,
@@ -217,8 +204,8 @@ def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnviro
                     client_id=subscription.client_id,
                     client_host=subscription.client_host,
                     rebalance_timeout_ms=subscription.rebalance_timeout_ms,
-                    session_timeout_ms=subscription.classic.session_timeout_ms,
-                    protocols=list(subscription.classic.protocols),
+                    session_timeout_ms=subscription.classic_member_metadata.session_timeout_ms,
+                    protocols=subscription.classic_member_metadata.supported_protocols,
                     assignment=assignment_bytes(member, by_topic_id(member.held), environment),
                 )
             )
@@ -227,8 +214,7 @@ def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnviro
 
 def assignment_bytes(member: ConsumerMember, partitions: Partitions, environment: GroupEnvironment) -> bytes:
     """Encodes an assignment in the version of the member's own metadata, without deleted topics."""
-    assert member.subscription.classic is not None
-    version = consumer_protocol_version(member.subscription.classic.protocols[0][1])
+    version = consumer_protocol_version(_first_protocol(member).metadata)
     names = {topic.topic_id: name for name, topic in environment.topics.items()}
     assigned = [
         AssignedPartitions(names[topic_id], sorted(numbers))
@@ -259,13 +245,27 @@ def _assigned(data: bytes, environment: GroupEnvironment) -> Partitions:
         return {}
 
 
-def _subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
+def _subscription(member: Member, decoded: ConsumerProtocolSubscription) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        member.group_instance_id,
+        decoded.rack_id,
+        member.client_id,
+        member.client_host,
+        sorted(set(decoded.topics)),
+        None,
+        member.rebalance_timeout_ms,
+        None,
+        ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
+    )
+
+
+def _decoded(metadata: bytes) -> ConsumerProtocolSubscription:
     try:
         return read_consumer_protocol(ConsumerProtocolSubscription, metadata)
     except MalformedMessageError as error:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"no consumer's subscription: {error}") from None
 
 
-def _protocol_name(member: ConsumerMember) -> str:
-    assert member.subscription.classic is not None
-    return member.subscription.classic.protocols[0][0]
+def _first_protocol(member: ConsumerMember) -> JoinGroupRequestProtocol:
+    assert member.subscription.classic_member_metadata is not None
+    return member.subscription.classic_member_metadata.supported_protocols[0]

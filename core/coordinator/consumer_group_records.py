@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from core.coordinator.assignors import Partitions
-from core.coordinator.consumer_member import ClassicProtocols, ConsumerMember, Subscription
+from core.coordinator.consumer_member import ConsumerMember
 from core.coordinator.group_record_values import GroupRecord, consumer_group_record, tombstone
 from core.protocol.schema import group_records as schema
 
@@ -23,20 +23,7 @@ class ConsumerGroupRecords:
         self.group_id = group_id
 
     def member(self, member: ConsumerMember) -> GroupRecord:
-        subscription = member.subscription
-        classic = subscription.classic
-        value = schema.ConsumerGroupMemberMetadataValue(
-            instance_id=subscription.instance_id,
-            rack_id=subscription.rack_id,
-            client_id=subscription.client_id,
-            client_host=subscription.client_host,
-            subscribed_topic_names=sorted(subscription.topic_names),
-            subscribed_topic_regex=subscription.topic_regex,
-            rebalance_timeout_ms=subscription.rebalance_timeout_ms,
-            server_assignor=subscription.server_assignor,
-            classic_member_metadata=None if classic is None else _classic_metadata(classic),
-        )
-        return consumer_group_record(value, self.group_id, member.member_id)
+        return consumer_group_record(member.subscription, self.group_id, member.member_id)
 
     def epoch(self, epoch: int, metadata_hash: int) -> GroupRecord:
         return consumer_group_record(schema.ConsumerGroupMetadataValue(epoch, metadata_hash), self.group_id)
@@ -100,32 +87,3 @@ def assigned_since(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> d
             epochs = [value.member_epoch] * len(topic.partitions)
         since.update({(topic.topic_id, n): epoch for n, epoch in zip(topic.partitions, epochs, strict=True)})
     return since
-
-
-def subscription_of(value: schema.ConsumerGroupMemberMetadataValue) -> Subscription:
-    """Reads back what `ConsumerGroupRecords.member` wrote."""
-    return Subscription(
-        instance_id=value.instance_id,
-        rack_id=value.rack_id,
-        client_id=value.client_id,
-        client_host=value.client_host,
-        rebalance_timeout_ms=value.rebalance_timeout_ms,
-        topic_names=tuple(value.subscribed_topic_names),
-        topic_regex=value.subscribed_topic_regex,
-        server_assignor=value.server_assignor,
-        classic=_classic_protocols(value.classic_member_metadata),
-    )
-
-
-def _classic_metadata(classic: ClassicProtocols) -> schema.ClassicMemberMetadata:
-    return schema.ClassicMemberMetadata(
-        classic.session_timeout_ms, [schema.ClassicProtocol(name, metadata) for name, metadata in classic.protocols]
-    )
-
-
-def _classic_protocols(value: schema.ClassicMemberMetadata | None) -> ClassicProtocols | None:
-    if value is None:
-        return None
-    return ClassicProtocols(
-        value.session_timeout_ms, tuple((protocol.name, protocol.metadata) for protocol in value.supported_protocols)
-    )

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from core.coordinator.assignors import ASSIGNORS, Partitions, by_topic_id
+from core.protocol.schema.group_records import ConsumerGroupMemberMetadataValue as Subscription
 
 JOIN_EPOCH = 0
 
@@ -28,33 +29,24 @@ class MemberState(IntEnum):
         return cls.UNKNOWN
 
 
-class ClassicProtocols(NamedTuple):
-    """The protocols (name, metadata) of a member that speaks the classic protocol, the preferred one first."""
-
-    session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-
-
-class Subscription(NamedTuple):
-    """A member's description of itself: the fields that the assignment depends on, and those that records keep."""
-
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
-    topic_names: tuple[str, ...] = ()
-    topic_regex: str | None = None
-    server_assignor: str | None = None
-    classic: ClassicProtocols | None = None
-    """The protocols of a member that joined by JoinGroup; None for a member of the consumer protocol."""
+NO_SUBSCRIPTION = Subscription(
+    instance_id=None,
+    rack_id=None,
+    subscribed_topic_regex=None,
+    server_assignor=None,
+    classic_member_metadata=None,
+)
 
 
 class ConsumerMember(NamedTuple):
-    """A member as in the records. It must give up the `revoking` partitions before it gets its next epoch."""
+    """A member as in the records. It must give up the `revoking` partitions before it gets its next epoch.
+
+    The subscription is the member's description of itself, with sorted topics, and with its protocols if it joined by
+    JoinGroup; it is never changed in place.
+    """
 
     member_id: str
-    subscription: Subscription = Subscription()
+    subscription: Subscription = NO_SUBSCRIPTION
     epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
     state: MemberState = MemberState.STABLE
@@ -65,7 +57,7 @@ class ConsumerMember(NamedTuple):
 
     @property
     def is_classic(self) -> bool:
-        return self.subscription.classic is not None
+        return self.subscription.classic_member_metadata is not None
 
     @property
     def held(self) -> set[tuple[bytes, int]]:
@@ -126,7 +118,7 @@ def reconcile(
 
 def wishes(subscription: Subscription) -> tuple[object, ...]:
     """Returns the fields whose change raises the group epoch."""
-    return subscription.topic_names, subscription.topic_regex or None
+    return subscription.subscribed_topic_names, subscription.subscribed_topic_regex or None
 
 
 def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
@@ -136,13 +128,15 @@ def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
 
 
 def regexes_of(members: Iterable[ConsumerMember]) -> set[str]:
-    return {member.subscription.topic_regex for member in members if member.subscription.topic_regex}
+    return {
+        member.subscription.subscribed_topic_regex for member in members if member.subscription.subscribed_topic_regex
+    }
 
 
 def topic_names(subscription: Subscription, regexes: Mapping[str, frozenset[str]]) -> set[str]:
-    names = set(subscription.topic_names)
-    if subscription.topic_regex:
-        names |= regexes.get(subscription.topic_regex, frozenset())
+    names = set(subscription.subscribed_topic_names)
+    if subscription.subscribed_topic_regex:
+        names |= regexes.get(subscription.subscribed_topic_regex, frozenset())
     return names
 
 

@@ -31,14 +31,7 @@ from core.coordinator.consumer_group import ConsumerGroup, ensure_valid_heartbea
 from core.coordinator.consumer_group_migration import ConsumerGroupMigration, classic_members, consumer_members
 from core.coordinator.consumer_member import JOIN_EPOCH
 from core.coordinator.coordinator_environment import ClientInfo, GroupEnvironment
-from core.coordinator.group_record_values import (
-    CommittedOffset,
-    GroupRecord,
-    committed_offset,
-    offset_commit_record,
-    read_record,
-    tombstone,
-)
+from core.coordinator.group_record_values import GroupRecord, offset_commit_record, read_record, tombstone
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from core.protocol.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from core.protocol.schema.group_records import (
@@ -62,7 +55,7 @@ from core.records.record_batch import NO_PRODUCER_ID, ProducerIdAndEpoch
 _PACKED = struct.Struct("=qiqq16s")  # offset, leader epoch, commit and expire timestamp, topic id; metadata follows
 
 
-class CommittedGroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
+class CommittedGroupOffsets(MutableMapping[TopicPartition, OffsetCommitValue]):
     """Committed offsets by partition; owned by one task.
 
     I1 no topic is without partitions
@@ -73,19 +66,19 @@ class CommittedGroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, bytes]] = {}
 
-    def __getitem__(self, partition: TopicPartition) -> CommittedOffset:
+    def __getitem__(self, partition: TopicPartition) -> OffsetCommitValue:
         packed = self._topics[partition.topic][partition.partition]
         offset, leader_epoch, committed_ms, expires_ms, topic_id = _PACKED.unpack_from(packed)
         metadata = packed[_PACKED.size :].decode() if len(packed) > _PACKED.size else ""
-        return CommittedOffset(offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id)
+        return OffsetCommitValue(offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id)
 
-    def __setitem__(self, partition: TopicPartition, committed: CommittedOffset) -> None:
-        offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id = committed
-        packed = _PACKED.pack(offset, leader_epoch, committed_ms, expires_ms, topic_id)
+    def __setitem__(self, partition: TopicPartition, committed: OffsetCommitValue) -> None:
+        times = committed.commit_timestamp, committed.expire_timestamp
+        packed = _PACKED.pack(committed.offset, committed.leader_epoch, *times, committed.topic_id)
         offsets = self._topics.get(partition.topic)
         if offsets is None:
             offsets = self._topics[sys.intern(partition.topic)] = {}
-        offsets[_shared(partition.partition)] = packed + metadata.encode() if metadata else packed
+        offsets[_shared(partition.partition)] = packed + committed.metadata.encode() if committed.metadata else packed
 
     def __delitem__(self, partition: TopicPartition) -> None:
         offsets = self._topics[partition.topic]
@@ -120,7 +113,7 @@ _MINUTE_MS = 60_000
 _FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID = 4  # KIP-394
 _FIRST_JOIN_VERSION_THAT_SKIPS = 9  # KIP-814
 
-Offsets = dict[TopicPartition, CommittedOffset]
+Offsets = dict[TopicPartition, OffsetCommitValue]
 _Transaction = tuple[int, int]  # partition of __consumer_offsets, producer id
 Group = ClassicGroup | ConsumerGroup
 
@@ -144,7 +137,7 @@ class _PendingOffset(NamedTuple):
     """An offset written in an open transaction; `order` numbers such records in the order of the log."""
 
     order: int
-    committed: CommittedOffset | None
+    committed: OffsetCommitValue | None
 
 
 class GroupCoordinator:
@@ -181,7 +174,7 @@ class GroupCoordinator:
         read_key, read_value, kind = read
         if isinstance(read_key, OffsetCommitKey):
             partition = TopicPartition(read_key.topic, read_key.partition)
-            committed = committed_offset(read_value) if isinstance(read_value, OffsetCommitValue) else None
+            committed = read_value if isinstance(read_value, OffsetCommitValue) else None
             if producer_id >= 0:
                 self._hold(read_key.group, partition, committed, producer_id)
             else:
@@ -210,7 +203,7 @@ class GroupCoordinator:
                 self._take_up(group_id, partition, pending.committed, pending.order)
 
     def _hold(
-        self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None, producer_id: int
+        self, group_id: str, partition: TopicPartition, committed: OffsetCommitValue | None, producer_id: int
     ) -> None:
         """Keeps an offset aside until the transaction ends; creates the group if it is unknown."""
         if group_id not in self.groups:
@@ -248,7 +241,7 @@ class GroupCoordinator:
         return group
 
     def _take_up(
-        self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None, order: int | None = None
+        self, group_id: str, partition: TopicPartition, committed: OffsetCommitValue | None, order: int | None = None
     ) -> None:
         """Applies a committed offset. It supersedes offsets that open transactions wrote earlier in the log (before
         `order`; before now, if the offset is not part of a transaction).
@@ -495,7 +488,7 @@ class GroupCoordinator:
 
     def offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
-    ) -> Mapping[TopicPartition, CommittedOffset]:
+    ) -> Mapping[TopicPartition, OffsetCommitValue]:
         """Returns the group's committed offsets, none for an unknown group. Raises KafkaError while the group is being
         loaded, and if `member_id` or `member_epoch` is not that of a member of the consumer group.
         """
@@ -612,7 +605,7 @@ class GroupCoordinator:
         """
         now_ms = self._environment.now_ms()
         for group_id, group in list(self.groups.items()):
-            offsets: Mapping[TopicPartition, CommittedOffset] = self._offsets.get(group_id, {})
+            offsets: Mapping[TopicPartition, OffsetCommitValue] = self._offsets.get(group_id, {})
             pending = self._pending_partitions(group_id)
             expired = [p for p, c in offsets.items() if p not in pending and self._is_expired(group, p, c, now_ms)]
             self._try_to_remove(group_id, expired)
@@ -624,7 +617,7 @@ class GroupCoordinator:
                 else:
                     self._forget(group_id)
 
-    def _is_expired(self, group: Group, partition: TopicPartition, committed: CommittedOffset, now_ms: int) -> bool:
+    def _is_expired(self, group: Group, partition: TopicPartition, committed: OffsetCommitValue, now_ms: int) -> bool:
         if committed.expire_timestamp != -1:
             return now_ms >= committed.expire_timestamp
         since_ms = committed.commit_timestamp

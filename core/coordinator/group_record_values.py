@@ -20,7 +20,6 @@ from core.protocol.schema import group_records as schema
 _INT16 = struct.Struct(">h")
 _OFFSET_COMMIT_VERSION = 4
 _GROUP_METADATA_VERSION = 3
-_NO_TOPIC_ID = bytes(16)
 
 Message = Any  # an instance of one of the classes of `protocol.schema.group_records`
 
@@ -45,17 +44,6 @@ class GroupRecord(NamedTuple):
 
     key: bytes
     value: bytes | None
-
-
-class CommittedOffset(NamedTuple):
-    """A group's position in a partition: the next offset to read. Times in ms, -1 if absent."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp: int
-    expire_timestamp: int = -1
-    topic_id: bytes = _NO_TOPIC_ID
 
 
 class CoordinatorRecord(NamedTuple):
@@ -87,18 +75,9 @@ def read_record(key: bytes, value: bytes | None, types: RecordTypes = _TYPES) ->
     return CoordinatorRecord(read_key, read_value, kind)
 
 
-def offset_commit_record(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> GroupRecord:
-    value = schema.OffsetCommitValue(
-        committed.offset,
-        committed.leader_epoch,
-        committed.metadata,
-        committed.commit_timestamp,
-        topic_id=committed.topic_id,
-    )
-    version = _OFFSET_COMMIT_VERSION
-    if committed.expire_timestamp != -1:  # only version 1 has this field
-        value.expire_timestamp, version = committed.expire_timestamp, 1
-    return GroupRecord(record_key(type(value), group_id, *partition), record_value(value, version))
+def offset_commit_record(group_id: str, partition: TopicPartition, committed: schema.OffsetCommitValue) -> GroupRecord:
+    version = _OFFSET_COMMIT_VERSION if committed.expire_timestamp == -1 else 1  # only version 1 has this field
+    return GroupRecord(record_key(type(committed), group_id, *partition), record_value(committed, version))
 
 
 def group_metadata_record(group_id: str, value: schema.GroupMetadataValue) -> GroupRecord:
@@ -113,12 +92,6 @@ def consumer_group_record(value: Message, *key: str) -> GroupRecord:
 def tombstone(kind: type[Message], *key: Any) -> GroupRecord:
     """Returns the record that deletes the one of that kind and key."""
     return GroupRecord(record_key(kind, *key), None)
-
-
-def committed_offset(value: schema.OffsetCommitValue) -> CommittedOffset:
-    return CommittedOffset(
-        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp, value.topic_id
-    )
 
 
 def _key_of(kind: type[Message]) -> type[Message]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from core.broker.coordinators.coordinator_log import partition_of
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_record_values import CommittedOffset, GroupRecord, offset_commit_record
+from core.coordinator.group_record_values import GroupRecord, offset_commit_record
 from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.session import Session
+from core.protocol.schema.group_records import OffsetCommitValue
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
@@ -81,7 +82,7 @@ def commit(
 ) -> None:
     """Appends what a group's commit writes."""
     records = [
-        offset_commit_record(group_id, partition, CommittedOffset(offset, -1, metadata, time_ms))
+        offset_commit_record(group_id, partition, OffsetCommitValue(offset, -1, metadata, time_ms))
         for partition, offset in offsets.items()
     ]
     write_group(directory, group_id, records, count=count, timestamp=time_ms, **fields)

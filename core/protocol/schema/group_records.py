@@ -9,6 +9,7 @@ org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde and its message d
 from __future__ import annotations
 
 from core.protocol.message import Message, Struct, array, binary, int8, int32, int64, string, struct_of, uuid
+from core.protocol.schema.groups import JoinGroupRequestProtocol
 
 
 class GroupKey(Struct):
@@ -27,6 +28,8 @@ class OffsetCommitKey(Struct):
 
 
 class OffsetCommitValue(Message, api_key=1, valid="0-4", flexible="4+", key=OffsetCommitKey):
+    """A group's position in a partition: the next offset to read. Times in ms, -1 if absent."""
+
     offset: int = int64()
     leader_epoch: int = int32("3+", -1, ignorable=True)
     metadata: str = string()
@@ -80,14 +83,9 @@ class ConsumerGroupPartitionMetadataValue(Message, api_key=4, valid="0", flexibl
     topics: list[TopicMetadata] = array(TopicMetadata)
 
 
-class ClassicProtocol(Struct):
-    name: str = string()
-    metadata: bytes = binary()
-
-
 class ClassicMemberMetadata(Struct):
     session_timeout_ms: int = int32()
-    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
+    supported_protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
 
 
 class ConsumerGroupMemberMetadataValue(Message, api_key=5, valid="0", flexible="0+", key=GroupMemberKey):

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_coordinator import CommittedGroupOffsets, GroupCoordinator
-from core.coordinator.group_record_values import CommittedOffset, offset_commit_record
+from core.coordinator.group_record_values import offset_commit_record
+from core.protocol.schema.group_records import OffsetCommitValue
 from tests.support.groups import GroupWorld
 from tests.support.logs import NOW
 
 PARTITIONS = st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.sampled_from([0, 1, (1 << 31) - 1]))
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 OFFSETS = st.builds(
-    CommittedOffset,
+    OffsetCommitValue,
     LONGS,
     st.integers(-(1 << 31), (1 << 31) - 1),
     st.text(max_size=5),
@@ -27,8 +28,8 @@ OFFSETS = st.builds(
 
 
 @given(st.lists(st.tuples(PARTITIONS, st.none() | OFFSETS)))
-def test_it_holds_what_a_dict_would(changes: list[tuple[TopicPartition, CommittedOffset | None]]) -> None:
-    model: dict[TopicPartition, CommittedOffset] = {}
+def test_it_holds_what_a_dict_would(changes: list[tuple[TopicPartition, OffsetCommitValue | None]]) -> None:
+    model: dict[TopicPartition, OffsetCommitValue] = {}
     packed = CommittedGroupOffsets()
     for partition, committed in changes:
         if committed is None:
@@ -47,7 +48,7 @@ def test_an_offset_takes_less_than_150_bytes() -> None:
     groups, partitions = 20, 1000
     records = [
         offset_commit_record(
-            f"g{group}", TopicPartition("t", number), CommittedOffset(number + (group << 40), 3, "", NOW)
+            f"g{group}", TopicPartition("t", number), OffsetCommitValue(number + (group << 40), 3, "", NOW)
         )
         for group in range(groups)
         for number in range(partitions)

@@ -11,13 +11,13 @@ from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.coordinator.consumer_group import ConsumerGroup, MemberState
 from core.coordinator.group_coordinator import GroupCoordinator, OffsetCommit
-from core.coordinator.group_record_values import CommittedOffset, read_record
+from core.coordinator.group_record_values import read_record
 from core.protocol.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from core.protocol.schema.group_records import ConsumerGroupCurrentMemberAssignmentValue
+from core.protocol.schema.group_records import ConsumerGroupCurrentMemberAssignmentValue, OffsetCommitValue
 from core.protocol.schema.groups import MemberIdentity
 from core.protocol.schema.metadata_records import PartitionRecord
 from tests.support.for_each import for_each
@@ -473,7 +473,7 @@ def test_an_administrator_removes_a_member(
 def test_commits_of_a_version_that_knows_no_epochs_are_refused(coordinator: GroupCoordinator) -> None:
     member = Member(coordinator, "a")
     settle(coordinator, member)
-    offsets = {TopicPartition("t", 0): CommittedOffset(5, 0, "", NOW)}
+    offsets = {TopicPartition("t", 0): OffsetCommitValue(5, 0, "", NOW)}
     for member_id, epoch, code in (
         ("a", member.epoch, ErrorCode.UNSUPPORTED_VERSION),
         ("a", member.epoch + 1, ErrorCode.UNSUPPORTED_VERSION),
@@ -581,7 +581,7 @@ def test_a_static_member_that_does_not_come_back(world: GroupWorld, coordinator:
 
 
 def commit(coordinator: GroupCoordinator, member_id: str, epoch: int) -> None:
-    offsets = {TopicPartition("t", 0): CommittedOffset(5, 0, "", NOW)}
+    offsets = {TopicPartition("t", 0): OffsetCommitValue(5, 0, "", NOW)}
     coordinator.commit(OffsetCommit("g", member_id, None, epoch, offsets))
 
 
@@ -615,7 +615,7 @@ def test_a_commit_of_an_earlier_epoch(coordinator: GroupCoordinator) -> None:
     assert first.epoch == 3
 
     def commit_of(epoch: int, *partitions: int) -> None:
-        offsets = {TopicPartition("t", n): CommittedOffset(5, -1, "", NOW) for n in partitions}
+        offsets = {TopicPartition("t", n): OffsetCommitValue(5, -1, "", NOW) for n in partitions}
         coordinator.commit(OffsetCommit("g", "a", None, epoch, offsets))
 
     commit_of(1, 0, 1)

@@ -9,9 +9,10 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import GroupState
 from core.coordinator.group_coordinator import OffsetCommit
-from core.coordinator.group_record_values import CommittedOffset, offset_commit_record
+from core.coordinator.group_record_values import offset_commit_record
 from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
+from core.protocol.schema.group_records import OffsetCommitValue
 from core.protocol.schema.groups import JoinGroupResponse, MemberIdentity
 from tests.support.for_each import for_each
 from tests.support.groups import Client, GroupWorld, refused, replayed
@@ -32,12 +33,12 @@ def client(world: GroupWorld) -> Client:
     return Client(world)
 
 
-def committed(offset: int, at_ms: int = NOW, metadata: str = "") -> CommittedOffset:
-    return CommittedOffset(offset, 3, metadata, at_ms)
+def committed(offset: int, at_ms: int = NOW, metadata: str = "") -> OffsetCommitValue:
+    return OffsetCommitValue(offset, 3, metadata, at_ms)
 
 
 def commit(
-    client: Client, offsets: dict[TopicPartition, CommittedOffset], member: JoinGroupResponse | None = None
+    client: Client, offsets: dict[TopicPartition, OffsetCommitValue], member: JoinGroupResponse | None = None
 ) -> dict[TopicPartition, ErrorCode]:
     """Of a member, or from outside."""
     member_id, generation = (member.member_id, member.generation_id) if member is not None else ("", -1)
@@ -184,7 +185,7 @@ def test_of_a_group_whose_members_went(world: GroupWorld, client: Client) -> Non
 
 def test_an_offset_with_an_end_of_its_own(world: GroupWorld, client: Client) -> None:
     """As of a commit of version 2 to 4, which says how long it wants to be kept."""
-    commit(client, {T0: committed(5)._replace(expire_timestamp=NOW + 1000, leader_epoch=-1)})
+    commit(client, {T0: OffsetCommitValue(5, -1, "", NOW, NOW + 1000)})
     assert_a_restart_changes_nothing(world, client)
     world.advance(1000)
     client.coordinator.expire()

@@ -13,7 +13,6 @@ from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import ClassicGroup
 from core.coordinator.consumer_group import ConsumerGroup
 from core.coordinator.group_coordinator import GroupCoordinator, OffsetCommit
-from core.coordinator.group_record_values import CommittedOffset
 from core.protocol.consumer_protocol import read_consumer_protocol, write_consumer_protocol
 from core.protocol.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -25,6 +24,7 @@ from core.protocol.schema.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from core.protocol.schema.group_records import OffsetCommitValue
 from core.protocol.schema.groups import JoinGroupResponse
 from core.protocol.schema.metadata_records import PartitionRecord
 from tests.support.for_each import for_each
@@ -395,7 +395,7 @@ def test_commits_of_classic_members_go_by_their_generation(world: GroupWorld, cl
     settle(classic)
     settle(classic, modern)
     assert classic.joined is not None
-    offsets = {TopicPartition("t", 0): CommittedOffset(1, -1, "", NOW)}
+    offsets = {TopicPartition("t", 0): OffsetCommitValue(1, -1, "", NOW)}
 
     def commit(member_id: str, epoch: int) -> None:
         client.coordinator.commit(OffsetCommit("g", member_id, None, epoch, offsets))

@@ -17,8 +17,8 @@ from core.common.pending import Pending
 from core.common.task import Task, wait_for
 from core.common.topic_partition import ZERO_UUID, TopicPartition, by_topic
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
-from core.coordinator.group_record_values import CommittedOffset
 from core.protocol.schema import group_offsets as schema
+from core.protocol.schema.group_records import OffsetCommitValue
 from core.records.record_batch import ProducerIdAndEpoch
 from core.security.acl import (
     DELETE_GROUP,
@@ -107,7 +107,7 @@ def _read_offsets(
             else:
                 name = TopicPartition(topic.name, data.partition_index)
                 response = waiting.setdefault(name, response)  # one for both if the partition is named twice
-                offsets[name] = CommittedOffset(
+                offsets[name] = OffsetCommitValue(
                     data.committed_offset,
                     data.committed_leader_epoch,
                     data.committed_metadata or "",
@@ -128,7 +128,7 @@ def _refuse(responses: _Responses, code: ErrorCode) -> None:
 _FIRST_VERSION_WITH_AN_ERROR = 2  # KIP-88: one error for the group; before, one for each partition
 _FIRST_VERSION_WITH_SEVERAL_GROUPS = 8  # KIP-709
 _FIRST_FETCH_WITH_IDS = 10  # KIP-848
-_NOTHING = CommittedOffset(-1, -1, "", -1)
+_NOTHING = OffsetCommitValue(-1, -1, "", -1)
 
 
 @serves(schema.OFFSET_FETCH, DESCRIBE_GROUP, DESCRIBE_TOPIC)
@@ -185,7 +185,7 @@ def _fetch(
 
 
 def _everything(
-    services: Services, offsets: Mapping[TopicPartition, CommittedOffset], context: RequestContext, *, by_id: bool
+    services: Services, offsets: Mapping[TopicPartition, OffsetCommitValue], context: RequestContext, *, by_id: bool
 ) -> list[schema.OffsetFetchRequestTopic]:
     found = []
     for name, indexes in by_topic((partition, partition.partition) for partition in offsets).items():

@@ -17,7 +17,7 @@ from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, tombstone
+from core.coordinator.group_record_values import offset_commit_record, tombstone
 from core.protocol.message import Api
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
@@ -153,7 +153,7 @@ class Waiting:
 
 
 def offset_of(offset: int, group: str = GROUP) -> tuple[bytes, bytes | None]:
-    return tuple(offset_commit_record(group, T0, CommittedOffset(offset, -1, "", 1)))
+    return tuple(offset_commit_record(group, T0, OffsetCommitValue(offset, -1, "", 1)))
 
 
 async def test_a_group_is_where_it_is_although_not_all_partitions_are_known(tmp_path: Path) -> None:

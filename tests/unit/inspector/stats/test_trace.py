@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, tombstone
+from core.coordinator.group_record_values import offset_commit_record, tombstone
 from core.forensics.gap_ledger import GapReason
 from core.forensics.partition_reader import DirectoryReader
 from core.inspector.stats.trace import Trace, Tracer
@@ -37,12 +37,12 @@ def data_dir(tmp_path: Path) -> Path:
     offsets = open_log(tmp_path / "__consumer_offsets-0")
     for group, offset, time in (("fast", 1, NOW), ("fast", 3, NOW + 1), ("slow", 2, NOW + 2), ("fast", 6, NOW + 3),
                                 ("gone", 9, NOW + 4)):  # fmt: skip
-        record = offset_commit_record(group, T, CommittedOffset(offset, -1, "", time))
+        record = offset_commit_record(group, T, OffsetCommitValue(offset, -1, "", time))
         append(offsets, make_batch(record.value or b"", key=record.key))
     record = tombstone(OffsetCommitValue, "gone", *T)
     batch = make_batch(b"", key=record.key)
     append(offsets, batch)
-    other = offset_commit_record("elsewhere", TopicPartition("u", 0), CommittedOffset(100, -1, "", NOW))
+    other = offset_commit_record("elsewhere", TopicPartition("u", 0), OffsetCommitValue(100, -1, "", NOW))
     append(offsets, make_batch(other.value or b"", key=other.key))
     offsets.close()
     return tmp_path
