@@ -1,4 +1,4 @@
-"""Configuration values as DescribeConfigs reports them, with their sources.
+"""Configuration values as DescribeConfigs reports them, with every source that sets them, the one in force first.
 
 Values that may be secrets are never logged or printed, unless the user asks for them.
 """
@@ -6,7 +6,6 @@ Values that may be secrets are never logged or printed, unless the user asks for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 
@@ -34,6 +33,8 @@ from core.log.damaged_ranges import (
     damaged_offsets_text,
     offset_ranges_text,
 )
+from core.protocol.schema.configs import DescribeConfigsResourceResult as DescribedConfig
+from core.protocol.schema.configs import DescribeConfigsSynonym as Synonym
 
 _TABLES: dict[int, ConfigDef] = {
     ConfigResourceType.TOPIC: TOPIC_CONFIG,
@@ -50,27 +51,6 @@ def is_secret_config(resource_type: int, name: str) -> bool:
         return resource_type not in _WITHOUT_SECRETS
     key = find_broker_key(name) if table is BROKER_CONFIG else table.find(name)
     return key is None or key.type is ConfigType.PASSWORD
-
-
-@dataclass(frozen=True, slots=True)
-class Synonym:
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedConfig:
-    """One key: its value in force, and every source that sets it, the one in force first."""
-
-    name: str
-    value: str | None
-    type: ConfigType
-    source: ConfigSource = ConfigSource.DEFAULT_CONFIG
-    synonyms: tuple[Synonym, ...] = ()
-    is_read_only: bool = True
-    doc: str | None = None
-    is_sensitive: bool = False
 
 
 _DOCS_OF_DAMAGE = {
@@ -91,13 +71,28 @@ def describe_topic_configs(
     """Describes every key of a topic with those overrides; `gaps` by partition, `doubts` from `doubts_of`."""
     told = {DAMAGED_OFFSETS: damaged_offsets_text(gaps)} if gaps else {}
     told |= {key: offset_ranges_text(ranges) for key, ranges in doubts.items()}
-    described = [DescribedConfig(key, text, ConfigType.LIST, doc=_DOCS_OF_DAMAGE[key]) for key, text in told.items()]
+    described = [_told(key, text, ConfigType.LIST, _DOCS_OF_DAMAGE[key]) for key, text in told.items()]
     for default in _describe_topic_defaults(config):
         if default.name in overrides:
             described.append(_overridden(default, overrides[default.name]))
         elif default.name not in INTERNAL_KEYS:
             described.append(default)
     return described
+
+
+def described_key(
+    key: ConfigKey, value: str | None, synonyms: list[Synonym], *, is_read_only: bool = False
+) -> DescribedConfig:
+    """Describes a key with its value in force; a password has no value."""
+    is_secret = key.type is ConfigType.PASSWORD
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    shown = None if is_secret else value
+    return DescribedConfig(key.name, shown, is_read_only, source, is_secret, synonyms, key.type, key.full_doc)
+
+
+def _told(name: str, text: str, kind: ConfigType, doc: str) -> DescribedConfig:
+    """Describes what nobody sets."""
+    return DescribedConfig(name, text, True, ConfigSource.DEFAULT_CONFIG, config_type=kind, documentation=doc)
 
 
 def _describe_topic_defaults(config: BrokerConfig) -> Sequence[DescribedConfig]:
@@ -112,15 +107,13 @@ _known_defaults: tuple[BrokerConfig, list[DescribedConfig]] | None = None
 
 
 def _default(config: BrokerConfig, key: ConfigKey) -> DescribedConfig:
-    synonyms = tuple(s for name, _ in SERVER_KEYS.get(key.name, ()) for s in broker_synonyms(config, name))
-    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-    value = value_text(config.topic_default(key.name))
-    return DescribedConfig(key.name, value, key.type, source, synonyms, is_read_only=False, doc=key.full_doc)
+    synonyms = [s for name, _ in SERVER_KEYS.get(key.name, ()) for s in broker_synonyms(config, name)]
+    return described_key(key, value_text(config.topic_default(key.name)), synonyms)
 
 
 def _overridden(default: DescribedConfig, text: str) -> DescribedConfig:
     own = Synonym(default.name, _as_parsed(TOPIC_CONFIG[default.name], text), ConfigSource.TOPIC_CONFIG)
-    return replace(default, value=own.value, source=own.source, synonyms=(own, *default.synonyms))
+    return described_key(TOPIC_CONFIG[default.name], own.value, [own, *default.synonyms])
 
 
 def _as_parsed(key: ConfigKey, text: str) -> str:
@@ -142,38 +135,22 @@ def describe_broker_configs(
     """
     given = {name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG}
     described = [
-        DescribedConfig(name, None, ConfigType.UNKNOWN, source, (Synonym(name, None, source),), is_sensitive=True)
+        DescribedConfig(name, None, True, source, True, [Synonym(name, None, source)], ConfigType.UNKNOWN, None)
         for name, source in given.items()
         if find_broker_key(name) is None
     ]
     if zookeeper_silence_ms is not None:
-        described.append(
-            DescribedConfig(
-                ZOOKEEPER_SILENCE,
-                str(zookeeper_silence_ms),
-                ConfigType.LONG,
-                doc="How long the broker has been without a connection to ZooKeeper, ms; 0 while it has one.",
-            )
-        )
+        doc = "How long the broker has been without a connection to ZooKeeper, ms; 0 while it has one."
+        described.append(_told(ZOOKEEPER_SILENCE, str(zookeeper_silence_ms), ConfigType.LONG, doc))
     of_listeners = (find_broker_key(name) for name in {**config.static, **given} if name not in BROKER_CONFIG)
     for key in chain(filter(None, of_listeners), BROKER_CONFIG):
-        is_secret = key.type is ConfigType.PASSWORD
         synonyms = broker_synonyms(config, key.name)
         if key.name in running:
             others = [synonym for synonym in synonyms if synonym.source is not ConfigSource.STATIC_BROKER_CONFIG]
             synonyms = [Synonym(key.name, running[key.name], ConfigSource.STATIC_BROKER_CONFIG), *others]
-        described.append(
-            DescribedConfig(
-                key.name,
-                None if is_secret else running.get(key.name, value_text(config[key.name])),
-                key.type,
-                synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
-                tuple(synonyms),
-                is_read_only=not key.is_dynamic or key.name not in BROKER_CONFIG,
-                doc=key.full_doc,
-                is_sensitive=is_secret,
-            )
-        )
+        value = running.get(key.name, value_text(config[key.name]))
+        is_read_only = not key.is_dynamic or key.name not in BROKER_CONFIG
+        described.append(described_key(key, value, synonyms, is_read_only=is_read_only))
     return described
 
 
@@ -181,15 +158,7 @@ def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
     """Describes the dynamic settings of all brokers."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        DescribedConfig(
-            name,
-            text,
-            BROKER_CONFIG[name].type,
-            source,
-            (Synonym(name, text, source),),
-            is_read_only=False,
-            doc=BROKER_CONFIG[name].full_doc,
-        )
+        described_key(BROKER_CONFIG[name], text, [Synonym(name, text, source)])
         for name, text in config.dynamic_defaults.items()
         if name in BROKER_CONFIG and not is_secret_config(ConfigResourceType.BROKER, name)
     ]
@@ -215,4 +184,4 @@ def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
         synonyms += broker_synonyms(config, plain)
     elif key.default is not None:
         synonyms.append(Synonym(name, value_text(key.default), ConfigSource.DEFAULT_CONFIG))
-    return [replace(one, value=None) for one in synonyms] if key.type is ConfigType.PASSWORD else synonyms
+    return [Synonym(one.name, None, one.source) for one in synonyms] if key.type is ConfigType.PASSWORD else synonyms

@@ -16,12 +16,11 @@ from typing import ClassVar, TypeVar
 
 from core.broker.config.broker_settings import BROKER_CONFIG, LISTENER_PREFIX, find_broker_key, plain_name
 from core.broker.config.config_sources import (
-    DescribedConfig,
-    Synonym,
     broker_synonyms,
     describe_broker_configs,
     describe_broker_defaults,
     describe_topic_configs,
+    described_key,
     is_secret_config,
 )
 from core.broker.config.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, broker_key, ensure_valid_group_configs
@@ -34,6 +33,8 @@ from core.common.pending import Pending
 from core.common.regular_expression import matching
 from core.common.topic_partition import ensure_valid_topic_name
 from core.files.log_config import TOPIC_CONFIG, parse_topic_configs
+from core.protocol.schema.configs import DescribeConfigsResourceResult as DescribedConfig
+from core.protocol.schema.configs import DescribeConfigsSynonym as Synonym
 
 T = TypeVar("T")
 
@@ -402,8 +403,7 @@ def _ensure_client_pattern(text: str) -> None:
 def _described(key: ConfigKey, own: str | None, source: ConfigSource, fallbacks: list[Synonym]) -> DescribedConfig:
     synonyms = ([Synonym(key.name, own, source)] if own is not None else []) + fallbacks
     value = synonyms[0].value if synonyms else value_text(key.default)
-    found = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-    return DescribedConfig(key.name, value, key.type, found, tuple(synonyms), is_read_only=False, doc=key.full_doc)
+    return described_key(key, value, synonyms)
 
 
 _LEVELS = {
@@ -430,7 +430,7 @@ class BrokerLoggers(ConfigResource):
         _ensure_this_broker(self._services, self._name, "Broker id", f"expected {self._services.node.node_id} but")
         source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
         return [
-            DescribedConfig(logger, level, ConfigType.UNKNOWN, source, (), is_read_only=False)
+            DescribedConfig(logger, level, False, source, config_type=ConfigType.UNKNOWN, documentation=None)
             for logger, level in self._levels().items()
         ]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from copy import copy
 from typing import Protocol
 
-from core.broker.config.config_sources import DescribedConfig
 from core.broker.requests.config_resources import (
     CONFIG_RESOURCES,
     ConfigResource,
@@ -25,6 +25,7 @@ from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema import configs as schema
 from core.protocol.schema.configs import ConfigResource as ListedResource
+from core.protocol.schema.configs import DescribeConfigsResourceResult as DescribedConfig
 from core.protocol.schema.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
@@ -57,9 +58,7 @@ def describe_configs(
     if unknown:
         return _refuse_all(request, KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"))
     results = []
-    made: dict[
-        int, tuple[DescribedConfig, schema.DescribeConfigsResourceResult]
-    ] = {}  # by identity: topics share defaults
+    made: dict[int, tuple[DescribedConfig, DescribedConfig]] = {}  # by identity: topics share defaults
     for resource in request.resources:
         result = schema.DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=""
@@ -101,20 +100,14 @@ def _look_for_missing(services: Services, topic: str) -> Task[None]:
             yield from services.late_checks.steps(log)
 
 
-def _described(
-    described: DescribedConfig, request: schema.DescribeConfigsRequest
-) -> schema.DescribeConfigsResourceResult:
-    synonyms = described.synonyms if request.include_synonyms else ()
-    return schema.DescribeConfigsResourceResult(
-        described.name,
-        described.value,
-        read_only=described.is_read_only,
-        config_source=described.source,
-        is_sensitive=described.is_sensitive,
-        synonyms=[schema.DescribeConfigsSynonym(s.name, s.value, s.source) for s in synonyms],
-        config_type=described.type,
-        documentation=described.doc if request.include_documentation else None,
-    )
+def _described(described: DescribedConfig, request: schema.DescribeConfigsRequest) -> DescribedConfig:
+    """Leaves out what the request does not ask for."""
+    asked = copy(described)
+    if not request.include_synonyms:
+        asked.synonyms = []
+    if not request.include_documentation:
+        asked.documentation = None
+    return asked
 
 
 _OF_NAMED = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}

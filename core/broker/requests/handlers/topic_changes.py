@@ -116,7 +116,8 @@ def _described(
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
         configs=[
-            schema.CreatableTopicConfigs(c.name, c.value, read_only=False, config_source=c.source) for c in configs
+            schema.CreatableTopicConfigs(c.name, c.value, read_only=False, config_source=c.config_source)
+            for c in configs
         ],
     )
 
