@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -30,9 +30,8 @@ class Pending(Generic[T]):
     on_value: Callable[[T], None] | None = None
     on_failure: Callable[[Exception], None] | None = None
     value: T | None = None
-    """The value, once it has arrived."""
     error: Exception | None = None
-    """Why there is none, once it has failed."""
+    """What it has ended with."""
     is_over = False
     """Whether it is complete, has failed, or was cancelled."""
     _timer: TimerHandle | None = None
@@ -170,3 +169,16 @@ class _Then(Pending[U]):
             self.fail(error)
         else:
             self.follow(made)
+
+
+@overload
+def wait_for(value: Pending[T]) -> Generator[Pending[Any], Any, T]: ...
+@overload
+def wait_for(value: T | Pending[T]) -> Generator[Pending[Any], Any, T]: ...
+def wait_for(value: T | Pending[T]) -> Generator[Pending[Any], Any, T]:
+    """Returns the value, when it has arrived: for a task, whose driver waits."""
+    if not isinstance(value, Pending):
+        return value
+    if value.error is not None:
+        raise value.error
+    return value.value if value.is_over else (yield value)  # type: ignore[return-value]  # it may be None, too

@@ -1,14 +1,14 @@
 """Work that gives way to other work: a generator that yields between bounded steps, and returns its result.
 
 A task yields a `Yield` where its driver may do something else meanwhile, or a `Pending` that it waits for
-(`wait_for`): the driver sends the value when it arrives, or throws its error. A driver may also drop the task.
+(`pending.wait_for`): the driver sends the value when it arrives, or throws its error. A driver may also drop the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from enum import Enum, auto
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from core.common.pending import Pending
 
@@ -28,20 +28,6 @@ class Yield(Enum):
 
 Step = Yield | Pending[Any]
 Task = Generator[Step, Any, T]
-
-
-@overload
-def wait_for(value: Pending[T]) -> Task[T]: ...
-@overload
-def wait_for(value: T | Pending[T]) -> Task[T]: ...
-def wait_for(value: T | Pending[T]) -> Task[T]:
-    """Returns the value, when it has arrived."""
-    if not isinstance(value, Pending):
-        return value
-    if value.error is not None:
-        raise value.error
-    arrived: T = value.value if value.is_over else (yield value)  # type: ignore[assignment]  # it may be None, too
-    return arrived
 
 
 def finish(task: Task[T]) -> T:

@@ -247,15 +247,15 @@ def _assigned(data: bytes, environment: GroupEnvironment) -> Partitions:
 
 def _subscription(member: Member, decoded: ConsumerProtocolSubscription) -> ConsumerGroupMemberMetadataValue:
     return ConsumerGroupMemberMetadataValue(
-        member.group_instance_id,
-        decoded.rack_id,
-        member.client_id,
-        member.client_host,
-        sorted(set(decoded.topics)),
-        None,
-        member.rebalance_timeout_ms,
-        None,
-        ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
+        instance_id=member.group_instance_id,
+        rack_id=decoded.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(set(decoded.topics)),
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=None,
+        classic_member_metadata=ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
     )
 
 

@@ -87,7 +87,9 @@ def described_key(
     is_secret = key.type is ConfigType.PASSWORD
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
     shown = None if is_secret else value
-    return DescribedConfig(key.name, shown, is_read_only, source, is_secret, synonyms, key.type, key.full_doc)
+    return DescribedConfig(
+        key.name, shown, is_read_only, source, is_secret, synonyms, config_type=key.type, documentation=key.full_doc
+    )
 
 
 def _told(name: str, text: str, kind: ConfigType, doc: str) -> DescribedConfig:
@@ -135,7 +137,7 @@ def describe_broker_configs(
     """
     given = {name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG}
     described = [
-        DescribedConfig(name, None, True, source, True, [Synonym(name, None, source)], ConfigType.UNKNOWN, None)
+        DescribedConfig(name, None, True, source, True, [Synonym(name, None, source)], documentation=None)
         for name, source in given.items()
         if find_broker_key(name) is None
     ]

@@ -14,7 +14,8 @@ from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS, FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.task import Task, wait_for
+from core.common.pending import wait_for
+from core.common.task import Task
 from core.protocol.schema.groups import LIST_GROUPS, ListGroupsRequest
 
 _LIST_GROUPS_VERSION = 5

@@ -32,8 +32,8 @@ from core.cluster.image.topic_rules import (
 )
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
-from core.common.task import Task, wait_for
+from core.common.pending import Pending, wait_for
+from core.common.task import Task
 from core.common.topic_partition import name_in_metrics, random_uuid
 from core.protocol.schema.metadata_records import PartitionRecord
 

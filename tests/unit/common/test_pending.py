@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.common.pending import Pending
-from core.common.task import finish, wait_for
+from core.common.pending import Pending, wait_for
+from core.common.task import finish
 
 
 class _Now(Pending[str]):

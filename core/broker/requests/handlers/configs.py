@@ -19,8 +19,8 @@ from core.broker.requests.services import Services
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
-from core.common.task import Task, Yield, wait_for
+from core.common.pending import Pending, wait_for
+from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema import configs as schema

@@ -15,7 +15,8 @@ from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
-from core.common.task import Task, wait_for
+from core.common.pending import wait_for
+from core.common.task import Task
 from core.common.topic_partition import ZERO_UUID, by_topic
 from core.protocol.schema import control_request as schema
 from core.security.acl import CLUSTER_ACTION
@@ -23,6 +24,8 @@ from core.security.acl import CLUSTER_ACTION
 _FIRST_LEADER_AND_ISR_WITH_IDS = 5  # KIP-516
 _FIRST_STOP_REPLICA_WITH_STATES = 3  # KIP-570
 _FIRST_UPDATE_METADATA_WITH_IDS = 7  # KIP-516
+
+_Request = schema.LeaderAndIsrRequest | schema.StopReplicaRequest | schema.UpdateMetadataRequest
 
 
 @serves(schema.LEADER_AND_ISR, CLUSTER_ACTION, is_whole=True, is_owed=True, is_between_brokers=True)
@@ -97,11 +100,7 @@ def _member_asked(services: Services, context: RequestContext, api: str, first_v
     return membership
 
 
-def _pass_fence(
-    membership: Membership,
-    request: schema.LeaderAndIsrRequest | schema.StopReplicaRequest | schema.UpdateMetadataRequest,
-    topics: Iterable[str],
-) -> Task[ErrorCode | None]:
+def _pass_fence(membership: Membership, request: _Request, topics: Iterable[str]) -> Task[ErrorCode | None]:
     """Returns the error if the request does not pass the fence, once more after a wait for the settings of `topics`: a
     newer controller may have sent requests meanwhile. Raises MalformedMessageError for a request that contradicts
     itself.
@@ -109,16 +108,13 @@ def _pass_fence(
     _ensure_distinct(request)
     fence = request.controller_id, request.controller_epoch, request.broker_epoch
     error = membership.find_error(*fence)
-    reading = membership.read_configs(topics) if error is None else None
-    if reading is not None:
-        yield from wait_for(reading)
+    if error is None:
+        yield from wait_for(membership.read_configs(topics))
         error = membership.find_error(*fence)
     return error
 
 
-def _ensure_distinct(
-    request: schema.LeaderAndIsrRequest | schema.StopReplicaRequest | schema.UpdateMetadataRequest,
-) -> None:
+def _ensure_distinct(request: _Request) -> None:
     """Raises MalformedMessageError if the request names a topic or a partition twice: controllers never do that, and it
     would be undefined which entry counts.
     """

@@ -14,7 +14,8 @@ from core.broker.requests.services import Services
 from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.task import Task, wait_for
+from core.common.pending import wait_for
+from core.common.task import Task
 from core.protocol.schema import controller_request as schema
 from core.security.acl import CLUSTER_ACTION
 

@@ -13,8 +13,8 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.java_limits import LONG_MAX
-from core.common.pending import Pending
-from core.common.task import Task, wait_for
+from core.common.pending import Pending, wait_for
+from core.common.task import Task
 from core.common.topic_partition import ZERO_UUID, TopicPartition, by_topic
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.protocol.schema import group_offsets as schema

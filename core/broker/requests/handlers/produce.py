@@ -32,8 +32,8 @@ from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
-from core.common.pending import Pending
-from core.common.task import Task, Yield, made_in_one_step, wait_for
+from core.common.pending import Pending, wait_for
+from core.common.task import Task, Yield, made_in_one_step
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.common.varint import read_uvarint, uvarint
 from core.log.log_validator import is_checked

@@ -14,8 +14,8 @@ from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
-from core.common.pending import Pending
-from core.common.task import Task, wait_for
+from core.common.pending import Pending, wait_for
+from core.common.task import Task
 from core.protocol.schema import acls as acl_schema
 from core.protocol.schema import quotas_and_users as schema
 from core.security.acl import (

@@ -20,8 +20,8 @@ from core.cluster.image.metadata_image import TopicImage
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
-from core.common.task import Task, Yield, wait_for
+from core.common.pending import Pending, wait_for
+from core.common.task import Task, Yield
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID
 from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.files.log_config import TOPIC_CONFIG

@@ -26,8 +26,8 @@ from core.broker.serving.connections_memory import ConnectionsMemory
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.common.error_code import ErrorCode
-from core.common.pending import Pending
-from core.common.task import Task, Yield, wait_for
+from core.common.pending import Pending, wait_for
+from core.common.task import Task, Yield
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
