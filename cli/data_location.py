@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cli.security_options import find_client_settings, find_named_server, find_routes, level_of, section_of
 from cli.terminal import say
 from cli.typer_internals import get_current_context
-from core.common.command_option import Option
+from core.common.command_option import Option, option
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,17 +39,13 @@ LockTimeoutOption = Annotated[float, Option("How long to wait for a data directo
 class Place:
     """The options that say where the log is."""
 
-    bootstrap_server: Annotated[
-        str | None,
-        Option("A Kafka-compatible server. Without it the data directory is used.", metavar="HOST:PORT[,..]"),
-    ] = None
-    zookeeper: Annotated[
-        str | None,
-        Option(
-            "Find the brokers in this ZooKeeper, as clients did before 0.9 (help consumers-2011).",
-            metavar="HOST:PORT[,..][/PATH]",
-        ),
-    ] = None
+    bootstrap_server: str | None = option(
+        "A Kafka-compatible server. Without it the data directory is used.", metavar="HOST:PORT[,..]"
+    )
+    zookeeper: str | None = option(
+        "Find the brokers in this ZooKeeper, as clients did before 0.9 (help consumers-2011).",
+        metavar="HOST:PORT[,..][/PATH]",
+    )
     data_dir: DataDirOption = None
     lock_timeout: LockTimeoutOption = 10.0
 

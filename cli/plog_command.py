@@ -25,7 +25,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -682,7 +682,8 @@ def new_app(text: str | None = None, example: str = "") -> typer.Typer:
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Function], Function]:
-    """Makes the function a command of the app: each parameter `Annotated[type, Option(..)]` is an option of it.
+    """Makes the function a command of the app, with the options that its parameters declare
+    (`core/common/command_option.py`).
 
     A parameter whose type is a dataclass stands for those of its fields that are options, and is given the dataclass;
     `Annotated[type, names]` leaves the fields of these names out.
@@ -721,24 +722,27 @@ def _fields(group: Any, left_out: tuple[str, ...]) -> list[Parameter] | None:
         return None
     hints = get_type_hints(group, include_extras=True)
     return [
-        _parameter(field.name, hints[field.name], field.default)
+        _parameter(field.name, hints[field.name], field)
         for field in fields(group)
-        if field.name not in left_out and get_origin(hints[field.name]) is Annotated
+        if field.name not in left_out and (field.metadata or get_origin(hints[field.name]) is Annotated)
     ]
 
 
-def _parameter(name: str, hint: Any, default: Any) -> Parameter:
+def _parameter(name: str, hint: Any, declared: Any) -> Parameter:
+    """`declared` is the default, or the field that has it."""
     from cli.data_location import PLACES, choose_place  # which plog --help does not need
 
-    type_, option = get_args(hint)
+    default = declared.default if isinstance(declared, Field) else declared
+    of_field = declared.metadata.get("option") if isinstance(declared, Field) else None
+    type_, option = (hint, of_field) if of_field is not None else get_args(hint)
     more = {"callback": choose_place, **option.more} if name in PLACES else option.more
     if option.completes:
         from cli import completion
 
         more = {"autocompletion": getattr(completion, f"complete_{option.completes}"), **more}
     if get_origin(type_) is Sequence:
-        type_, default = list[get_args(type_)[0]], None if default == () else default  # type: ignore[misc]
-    value = ... if default in (Parameter.empty, MISSING) else default
+        type_ = list[get_args(type_)[0]]  # type: ignore[misc]
+    value = ... if default in (Parameter.empty, MISSING) else None if default == () else default
     names = option.names
     if not any(one.startswith("--") for one in names):
         names = (f"--{name.strip('_').replace('_', '-')}", *names)

@@ -5,7 +5,7 @@ partitions stop waiting for the replicas of a broker that is gone for good, so t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,7 +15,7 @@ from cli.data_location import Place, ReadPlace, typed_place
 from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError, UsageError
 from core.common.topic_partition import TopicPartition
@@ -32,10 +32,8 @@ _FORGET_COLUMNS = ["partition", "leader", "waits_for", "result"]
 
 def elect(
     names: PartitionsArgument = None,
-    preferred: Annotated[bool, Option("Give leadership back to the first replica of each, if it is in sync.")] = False,
-    unclean: Annotated[
-        bool, Option("Let a replica that is not in sync lead, if no other can: confirmed records may be lost.")
-    ] = False,
+    preferred: bool = flag("Give leadership back to the first replica of each, if it is in sync."),
+    unclean: bool = flag("Let a replica that is not in sync lead, if no other can: confirmed records may be lost."),
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,
@@ -216,7 +214,7 @@ def _leader(p: ReplicatedPartition) -> int | None:
 
 
 def forget_replica(
-    name: Annotated[str, Argument("The id of the broker that is gone for good.", metavar="BROKER")],
+    name: str = argument("The id of the broker that is gone for good.", metavar="BROKER"),
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,7 +22,7 @@ from core.cluster.description.feature_args import (
     plan_updates,
 )
 from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, FeatureUpdate, UpgradeType, unsupported
-from core.common.command_option import Option
+from core.common.command_option import flag, option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 
@@ -35,25 +35,19 @@ _COLUMNS = ["feature", "before", "level", "result"]
 
 
 def features(
-    upgrade: Annotated[
-        list[str] | None,
-        Option(
-            "Finalize this level, or the highest that all brokers support; `all` raises all features. May be repeated.",
-            metavar="FEATURE[=LEVEL]",
-            show_default=False,
-            completes="feature",
-        ),
-    ] = None,
-    downgrade: Annotated[
-        list[str] | None,
-        Option(
-            "Finalize a lower level; 0 gives the feature up. May be repeated.",
-            metavar="FEATURE=LEVEL",
-            show_default=False,
-            completes="lowered_feature",
-        ),
-    ] = None,
-    unsafe: Annotated[bool, Option("Lower a level even if that loses what only the higher level keeps.")] = False,
+    upgrade: list[str] | None = option(
+        "Finalize this level, or the highest that all brokers support; `all` raises all features. May be repeated.",
+        metavar="FEATURE[=LEVEL]",
+        show_default=False,
+        completes="feature",
+    ),
+    downgrade: list[str] | None = option(
+        "Finalize a lower level; 0 gives the feature up. May be repeated.",
+        metavar="FEATURE=LEVEL",
+        show_default=False,
+        completes="lowered_feature",
+    ),
+    unsafe: bool = flag("Lower a level even if that loses what only the higher level keeps."),
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,

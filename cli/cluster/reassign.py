@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -33,7 +33,7 @@ from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption
 from cli.terminal import say, say_failures
 from core.cluster.assignment.planned_move import PlannedMove, read_plan
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag, option
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
@@ -44,16 +44,12 @@ if TYPE_CHECKING:
 
 
 def reassign(
-    topics: Annotated[str | None, Option("Which topics.", metavar="TOPIC[,..]", completes="topic")] = None,
+    topics: str | None = option("Which topics.", metavar="TOPIC[,..]", completes="topic"),
     to: ToOption = None,
-    replication_factor: Annotated[
-        int | None, Option("How many replicas each partition gets. Default: as many as now.", min=1)
-    ] = None,
-    plan: Annotated[
-        Path | None, Option("Take the plan from this file of kafka-reassign-partitions.sh.", metavar="FILE")
-    ] = None,
-    status: Annotated[bool, Option("Watch the moves under way, whoever began them; --dry-run looks once.")] = False,
-    cancel: Annotated[bool, Option("Cancel the moves under way, whoever began them: of --topics, or all.")] = False,
+    replication_factor: int | None = option("How many replicas each partition gets. Default: as many as now.", min=1),
+    plan: Path | None = option("Take the plan from this file of kafka-reassign-partitions.sh.", metavar="FILE"),
+    status: bool = flag("Watch the moves under way, whoever began them; --dry-run looks once."),
+    cancel: bool = flag("Cancel the moves under way, whoever began them: of --topics, or all."),
     throttle: ThrottleOption = None,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,
@@ -195,7 +191,7 @@ def _cancel(client: KafkaClient, names: Sequence[str] | None, output: OutputForm
 
 
 def drain(
-    name: Annotated[str, Argument("The id of the broker.", metavar="BROKER")],
+    name: str = argument("The id of the broker.", metavar="BROKER"),
     to: ToOption = None,
     throttle: ThrottleOption = None,
     dry_run: DryRunOption = False,

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -24,7 +24,7 @@ from cli.options import parse_settings
 from cli.security_options import level_of
 from cli.stop_signals import collect_stop_signals
 from cli.terminal import say
-from core.common.command_option import Option
+from core.common.command_option import flag, option, options
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import FileSystem
 from core.common.printable import printable
@@ -160,52 +160,37 @@ def _forget_default(context: Any, parameter: Any, value: Any) -> Any:
 
 
 def start(
-    brokers: Annotated[
-        int | None,
-        Option("How many brokers. Default: as many as the directory has, or 3.", metavar="N", min=1, max=_MOST_BROKERS),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        Option(
-            "The folder for the cluster's data and logs. Default: a temporary folder, deleted at the end.",
-            metavar="DIR",
-            callback=_forget_default,
-            show_default=False,
-        ),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        Option(
-            "The brokers' addresses: one for each, or one for the first broker, the others taking the ports after "
-            "it. Port 0 takes free ports. Default: the addresses of before, or 127.0.0.1 from port 9092 on.",
-            metavar="HOST:PORT[,..]",
-        ),
-    ] = None,
-    zookeeper: Annotated[
-        str | None,
-        Option("Use this ZooKeeper, instead of starting one for the cluster.", metavar="HOST:PORT,..[/CHROOT]"),
-    ] = None,
-    rack: Annotated[
-        str | None, Option("The racks that the brokers are in, one after the other.", metavar="NAME[,..]")
-    ] = None,
-    feature: Annotated[
-        list[str] | None,
-        Option(
-            "Let a new cluster finalize this level, instead of the highest; `none` finalizes no feature, so that "
-            "brokers of Kafka 3.9 may join. May be repeated.",
-            metavar="FEATURE=LEVEL",
-            show_default=False,
-            completes="new_level",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, Option("A setting of every broker; may be repeated.", "--set", metavar="KEY=VALUE")
-    ] = None,
-    verbose: Annotated[bool, Option("Show what the brokers log, each line with its broker.")] = False,
-    log_format: Annotated[LogFormat, Option("The format of log lines.")] = LogFormat.text,
-    ready_file: Annotated[
-        Path | None, Option("Write the bootstrap servers to this file once clients may connect.", metavar="FILE")
-    ] = None,
+    brokers: int | None = option(
+        "How many brokers. Default: as many as the directory has, or 3.", metavar="N", min=1, max=_MOST_BROKERS
+    ),
+    data_dir: Path | None = option(
+        "The folder for the cluster's data and logs. Default: a temporary folder, deleted at the end.",
+        metavar="DIR",
+        callback=_forget_default,
+        show_default=False,
+    ),
+    listen: str | None = option(
+        "The brokers' addresses: one for each, or one for the first broker, the others taking the ports after "
+        "it. Port 0 takes free ports. Default: the addresses of before, or 127.0.0.1 from port 9092 on.",
+        metavar="HOST:PORT[,..]",
+    ),
+    zookeeper: str | None = option(
+        "Use this ZooKeeper, instead of starting one for the cluster.", metavar="HOST:PORT,..[/CHROOT]"
+    ),
+    rack: str | None = option("The racks that the brokers are in, one after the other.", metavar="NAME[,..]"),
+    feature: list[str] | None = option(
+        "Let a new cluster finalize this level, instead of the highest; `none` finalizes no feature, so that "
+        "brokers of Kafka 3.9 may join. May be repeated.",
+        metavar="FEATURE=LEVEL",
+        show_default=False,
+        completes="new_level",
+    ),
+    settings: list[str] | None = options("A setting of every broker.", "--set", metavar="KEY=VALUE"),
+    verbose: bool = flag("Show what the brokers log, each line with its broker."),
+    log_format: LogFormat = option("The format of log lines.", default=LogFormat.text),
+    ready_file: Path | None = option(
+        "Write the bootstrap servers to this file once clients may connect.", metavar="FILE"
+    ),
 ) -> None:
     """Run a whole cluster on this machine until it is stopped: ZooKeeper, and brokers of plog's.
 

@@ -15,7 +15,7 @@ from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
-from core.common.command_option import Argument, Option
+from core.common.command_option import REQUIRED, argument, flag, option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.filesystem import access_error
@@ -149,12 +149,8 @@ def export(place: ReadPlace = Place()) -> None:
 
 @command(app, "import")
 def import_(
-    file: Annotated[
-        Path, Argument("A file of plog acl export, or of kafka-acls --list; - is stdin.", metavar="FILE|-")
-    ],
-    remove_others: Annotated[
-        bool, Option("Remove all ACLs that are not in the file, after showing them.", "--remove-others")
-    ] = False,
+    file: Path = argument("A file of plog acl export, or of kafka-acls --list; - is stdin.", metavar="FILE|-"),
+    remove_others: bool = flag("Remove all ACLs that are not in the file, after showing them.", "--remove-others"),
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = OutputFormat.table,
@@ -263,14 +259,14 @@ def _read(place: Place, *, makes_directory: bool = False) -> tuple[list[Acl], st
 
 @command(app)
 def explain(
-    principal: Annotated[str, Option("The principal of the client, such as User:alice.", metavar="TYPE:NAME")],
-    operation: Annotated[str, Option("The operation, such as Read.", metavar="NAME")],
+    *,
+    principal: str = option("The principal of the client, such as User:alice.", default=REQUIRED, metavar="TYPE:NAME"),
+    operation: str = option("The operation, such as Read.", default=REQUIRED, metavar="NAME"),
     request: ResourceRequest,
-    host: Annotated[str, Option("The IP address of the client.", metavar="IP")] = "*",
-    config: Annotated[
-        Path | None,
-        Option("The broker's server.properties, for super.users and what else a broker does not tell.", metavar="FILE"),
-    ] = None,
+    host: str = option("The IP address of the client.", default="*", metavar="IP"),
+    config: Path | None = option(
+        "The broker's server.properties, for super.users and what else a broker does not tell.", metavar="FILE"
+    ),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,7 +16,7 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import PLACE_METAVAR, ask_password, find_routes, find_tls_settings, resolve_reference
 from cli.terminal import fill, find_width, say
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag, option, options
 from core.common.errors import AccessError, CorruptRecordError, UsageError
 from core.common.printable import printable
 
@@ -41,19 +41,15 @@ class Protocol(StrEnum):
 
 @command(app)
 def dev(
-    out: Annotated[Path, Option("The folder for the files.", metavar="DIR")] = Path("certs"),
-    protocol: Annotated[
-        Protocol,
-        Option("What clients speak: TLS, TLS and a password, or a password alone.", case_sensitive=False),
-    ] = Protocol.ssl,
-    names: Annotated[
-        list[str] | None, Option("A name or address of the server; may be repeated.", "--name", metavar="HOST")
-    ] = None,
-    users: Annotated[
-        list[str] | None,
-        Option("With SASL, a user that gets a password; may be repeated. Default: admin.", "--user", metavar="NAME"),
-    ] = None,
-    force: Annotated[bool, Option("Replace existing files, with a new CA.")] = False,
+    out: Path = option("The folder for the files.", default=Path("certs"), metavar="DIR"),
+    protocol: Protocol = option(
+        "What clients speak: TLS, TLS and a password, or a password alone.", default=Protocol.ssl, case_sensitive=False
+    ),
+    names: list[str] | None = options("A name or address of the server.", "--name", metavar="HOST"),
+    users: list[str] | None = option(
+        "With SASL, a user that gets a password; may be repeated. Default: admin.", "--user", metavar="NAME"
+    ),
+    force: bool = flag("Replace existing files, with a new CA."),
 ) -> None:
     """Make certificates or users, and settings with which plog serves and clients connect.
 
@@ -99,14 +95,11 @@ def dev(
 
 @command(app)
 def show(
-    place: Annotated[str, Argument("A PEM, DER, PKCS12 or JKS file, or a server.", metavar=PLACE_METAVAR)],
-    password: Annotated[
-        str | None,
-        Option(
-            "The password of a PKCS12 file, as ${env:NAME} or ${file:PATH:KEY}. Without it, plog asks you.",
-            metavar="REFERENCE",
-        ),
-    ] = None,
+    place: str = argument("A PEM, DER, PKCS12 or JKS file, or a server.", metavar=PLACE_METAVAR),
+    password: str | None = option(
+        "The password of a PKCS12 file, as ${env:NAME} or ${file:PATH:KEY}. Without it, plog asks you.",
+        metavar="REFERENCE",
+    ),
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Show certificates: whose they are, who signed them, for which names, and how many days are left.

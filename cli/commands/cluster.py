@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,7 +19,7 @@ from cli.data_location import Place, ReadPlace, typed_place
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition, by_topic
 
@@ -46,7 +46,7 @@ def cluster() -> None:
 
 @command(app)
 def status(
-    api_versions: Annotated[bool, Option("List the versions of each API instead of the brokers.")] = False,
+    api_versions: bool = flag("List the versions of each API instead of the brokers."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -140,9 +140,9 @@ def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place(
 
 @command(app)
 def topics(
-    names: Annotated[
-        list[str] | None, Argument("Which topics. Default: all.", metavar="[TOPIC]...", completes="topic")
-    ] = None,
+    names: list[str] | None = argument(
+        "Which topics. Default: all.", default=None, metavar="[TOPIC]...", completes="topic"
+    ),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -172,10 +172,9 @@ def topics(
 
 @command(app)
 def describe(
-    names: Annotated[
-        list[str],
-        Argument("Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC.", metavar="PARTITION...", completes="topic"),
-    ],
+    names: list[str] = argument(
+        "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC.", metavar="PARTITION...", completes="topic"
+    ),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,7 +18,7 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.progress import Progress, size_text
 from cli.terminal import say, say_failures
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag, option
 from core.common.errors import PlogError, UsageError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
@@ -40,22 +40,20 @@ _WHAT_IF = ["partition", "settings", "what", "records_after", "bytes_after", "sa
 
 @command(app)
 def compact(
-    paths: Annotated[list[Path], Argument("Partition folders or data directories.", metavar="PATH...")],
-    apply: Annotated[bool, Option("Carry out the plan. Without it the plan is only shown.")] = False,
-    dry_run: Annotated[bool, Option("Only show the plan, as without --apply.")] = False,  # noqa: ARG001
-    settings: Annotated[
-        list[str] | None, Option("A topic setting, for this run only.", "--set", metavar="KEY=VALUE")
-    ] = None,
-    roll: Annotated[bool, Option("Seal the active segment first, so that it is cleaned too.")] = False,
-    explain: Annotated[bool, Option("Say why records are still there; needs --key or --all.")] = False,
-    key: Annotated[str | None, Option("Explain the records with this key.", metavar="KEY")] = None,
-    all_keys: Annotated[bool, Option("Explain every record.", "--all")] = False,
-    what_if: Annotated[
-        list[str] | None, Option("Show what another setting would save; nothing is written.", metavar="KEY=VALUE")
-    ] = None,
-    dedupe_buffer_size: Annotated[int, Option("How much memory the keys may take.", metavar="BYTES", min=1)] = 128
-    * 1024
-    * 1024,
+    paths: list[Path] = argument("Partition folders or data directories.", metavar="PATH..."),
+    apply: bool = flag("Carry out the plan. Without it the plan is only shown."),
+    dry_run: bool = flag("Only show the plan, as without --apply."),  # noqa: ARG001
+    settings: list[str] | None = option("A topic setting, for this run only.", "--set", metavar="KEY=VALUE"),
+    roll: bool = flag("Seal the active segment first, so that it is cleaned too."),
+    explain: bool = flag("Say why records are still there; needs --key or --all."),
+    key: str | None = option("Explain the records with this key.", metavar="KEY"),
+    all_keys: bool = flag("Explain every record.", "--all"),
+    what_if: list[str] | None = option(
+        "Show what another setting would save; nothing is written.", metavar="KEY=VALUE"
+    ),
+    dedupe_buffer_size: int = option(
+        "How much memory the keys may take.", default=128 * 1024 * 1024, metavar="BYTES", min=1
+    ),
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Compact logs that no broker serves, as the broker's cleaner would: a plan first, then --apply.

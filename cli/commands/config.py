@@ -16,7 +16,7 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import read_client_settings
 from cli.terminal import say
-from core.common.command_option import Argument, Option
+from core.common.command_option import Argument, argument, flag, option, options
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.errors import KafkaError, UsageError
 
@@ -38,7 +38,8 @@ class ResourceKind(StrEnum):
     group = "group"
 
 
-KindArgument = Annotated[ResourceKind, Argument("|".join(ResourceKind), metavar="TYPE")]
+_KINDS = "|".join(ResourceKind)
+KindArgument = Annotated[ResourceKind, Argument(_KINDS, metavar="TYPE")]
 NameArgument = Annotated[
     str,
     Argument(
@@ -51,7 +52,7 @@ NameArgument = Annotated[
 
 @command(app, "list")
 def list_(
-    kind: Annotated[ResourceKind | None, Argument("|".join(ResourceKind), metavar="[TYPE]", show_default=False)] = None,
+    kind: ResourceKind | None = argument(_KINDS, default=None, metavar="[TYPE]", show_default=False),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -73,11 +74,9 @@ def list_(
 def describe(
     kind: KindArgument,
     name: NameArgument = "",
-    show_all: Annotated[bool, Option("Show defaults too, not only settings that were set.", "--all")] = False,
-    keys: Annotated[
-        list[str] | None, Option("Show only this setting; may be repeated.", "--key", metavar="KEY")
-    ] = None,
-    docs: Annotated[bool, Option("Show what each setting means.")] = False,
+    show_all: bool = flag("Show defaults too, not only settings that were set.", "--all"),
+    keys: list[str] | None = options("Show only this setting.", "--key", metavar="KEY"),
+    docs: bool = flag("Show what each setting means."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -120,22 +119,19 @@ def _row(config: ConfigValue) -> Row:
 @command(app)
 def diff(
     kind: KindArgument,
-    first: Annotated[
-        str, Argument("The name of a resource. Without names, --with compares all topics.", metavar="[A]")
-    ] = "",
-    second: Annotated[str, Argument("The resource to compare it with; with --with, by default A.", metavar="[B]")] = "",
-    other: Annotated[
-        str | None, Option("The other cluster, in which B is, or a data directory.", "--with", metavar="HOST:PORT|DIR")
-    ] = None,
-    other_config: Annotated[
-        Path | None,
-        Option(
-            "How to reach the other cluster; without it, as the first (help security).", "--with-config", metavar="FILE"
-        ),
-    ] = None,
-    show_all: Annotated[
-        bool, Option("Show also what differs between any two brokers, and defaults that one side alone has.", "--all")
-    ] = False,
+    first: str = argument(
+        "The name of a resource. Without names, --with compares all topics.", default="", metavar="[A]"
+    ),
+    second: str = argument("The resource to compare it with; with --with, by default A.", default="", metavar="[B]"),
+    other: str | None = option(
+        "The other cluster, in which B is, or a data directory.", "--with", metavar="HOST:PORT|DIR"
+    ),
+    other_config: Path | None = option(
+        "How to reach the other cluster; without it, as the first (help security).", "--with-config", metavar="FILE"
+    ),
+    show_all: bool = flag(
+        "Show also what differs between any two brokers, and defaults that one side alone has.", "--all"
+    ),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -230,20 +226,11 @@ def _read_configs(session: Session, kind: ResourceKind, name: str) -> dict[str, 
 def alter(
     kind: KindArgument,
     name: NameArgument = "",
-    settings: Annotated[
-        list[str] | None, Option("Set a setting; may be repeated.", "--set", metavar="KEY=VALUE")
-    ] = None,
-    unset: Annotated[
-        list[str] | None, Option("Reset a setting to its default; may be repeated.", metavar="KEY")
-    ] = None,
-    append: Annotated[
-        list[str] | None, Option("Add a value to a setting that is a list; may be repeated.", metavar="KEY=VALUE,..")
-    ] = None,
-    subtract: Annotated[
-        list[str] | None,
-        Option("Remove a value from a setting that is a list; may be repeated.", metavar="KEY=VALUE,.."),
-    ] = None,
-    dry_run: Annotated[bool, Option("Check whether the change would be accepted, and change nothing.")] = False,
+    settings: list[str] | None = options("Set a setting.", "--set", metavar="KEY=VALUE"),
+    unset: list[str] | None = options("Reset a setting to its default.", metavar="KEY"),
+    append: list[str] | None = options("Add a value to a setting that is a list.", metavar="KEY=VALUE,.."),
+    subtract: list[str] | None = options("Remove a value from a setting that is a list.", metavar="KEY=VALUE,.."),
+    dry_run: bool = flag("Check whether the change would be accepted, and change nothing."),
     place: WritePlace = Place(),
 ) -> None:
     """Change settings while the broker runs. Either all changes are made, or none.

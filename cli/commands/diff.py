@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -11,7 +10,7 @@ from cli.findings_out import print_findings
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
-from core.common.command_option import Argument
+from core.common.command_option import argument
 
 app = new_app()
 
@@ -21,8 +20,8 @@ _DROPS = ["position_b", "position_a", "last_offset"]
 
 @command(app)
 def diff(
-    a: Annotated[Path, Argument("A partition's folder, or a .log file.", metavar="A")],
-    b: Annotated[Path, Argument("Another copy of the same partition.", metavar="B")],
+    a: Path = argument("A partition's folder, or a .log file.", metavar="A"),
+    b: Path = argument("Another copy of the same partition.", metavar="B"),
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Compare two copies of a partition: two replicas, or the states before and after a compaction or recovery.

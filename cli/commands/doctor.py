@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,7 +17,7 @@ from cli.plog_command import command, new_app
 from cli.progress import Progress, size_text
 from cli.terminal import fill, find_width, say_failures, wrapped
 from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, find_release
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, option
 from core.common.printable import printable
 from core.common.time_text import time_text
 
@@ -32,11 +32,10 @@ _MOST_NAMES = 3
 
 @command(app)
 def doctor(
-    path: Annotated[Path, Argument("A data directory, a partition's folder, or a file of it.", metavar="PATH")],
-    whole: Annotated[
-        bool | None,
-        Option("Read all of the logs, or only the newest segments. Default: all, up to 10 GB.", "--whole/--quick"),
-    ] = None,
+    path: Path = argument("A data directory, a partition's folder, or a file of it.", metavar="PATH"),
+    whole: bool | None = option(
+        "Read all of the logs, or only the newest segments. Default: all, up to 10 GB.", "--whole/--quick"
+    ),
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Say on one screen what a directory is, how it is, and what to do about it.

@@ -11,7 +11,7 @@ from enum import StrEnum
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -29,7 +29,7 @@ from cli.terminal import (
     show,
     text_width,
 )
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag, option
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 from core.inspector.check.file_kind import skip_unreadable
@@ -76,66 +76,47 @@ class DumpFormat(StrEnum):
 
 @command(app)
 def dump_segment(
-    paths: Annotated[
-        list[Path] | None, Argument("Files, partition folders or data directories.", metavar="PATH...")
-    ] = None,
-    print_data_log: Annotated[bool, Option("Print records with their keys and values.")] = False,
-    deep_iteration: Annotated[
-        bool, Option("Print records, not only batches, but without their keys and values.")
-    ] = False,
-    verify_index_only: Annotated[bool, Option("Only compare the indexes with their logs.")] = False,
-    index_sanity_check: Annotated[bool, Option("Only check whether the indexes are well-formed.")] = False,
-    offset: Annotated[int | None, Option("Begin with the batch that holds this offset.", metavar="N")] = None,
-    time_: Annotated[
-        str | None, Option("Begin with the first batch that is as new as T or newer.", metavar="T")
-    ] = None,
-    max_records: Annotated[int | None, Option("Stop after this many records.", metavar="N")] = None,
-    key: Annotated[str | None, Option("Only records with this key (implies --print-data-log).", metavar="KEY")] = None,
-    key_format: Annotated[
-        str | None,
-        Option(
-            "How keys are shown: utf8, hex, base64, json, long, int64be, struct:>qi, ... Default: registry, if one "
-            "is given, else utf8.",
-            metavar="FORMAT",
-            show_default=False,
-        ),
-    ] = None,
-    value_format: Annotated[
-        str | None,
-        Option(
-            "How values are shown: a format as for keys, or your own function as module:function.",
-            metavar="FORMAT",
-            show_default=False,
-        ),
-    ] = None,
+    paths: list[Path] | None = argument(
+        "Files, partition folders or data directories.", default=None, metavar="PATH..."
+    ),
+    print_data_log: bool = flag("Print records with their keys and values."),
+    deep_iteration: bool = flag("Print records, not only batches, but without their keys and values."),
+    verify_index_only: bool = flag("Only compare the indexes with their logs."),
+    index_sanity_check: bool = flag("Only check whether the indexes are well-formed."),
+    offset: int | None = option("Begin with the batch that holds this offset.", metavar="N"),
+    time_: str | None = option("Begin with the first batch that is as new as T or newer.", metavar="T"),
+    max_records: int | None = option("Stop after this many records.", metavar="N"),
+    key: str | None = option("Only records with this key (implies --print-data-log).", metavar="KEY"),
+    key_format: str | None = option(
+        "How keys are shown: utf8, hex, base64, json, long, int64be, struct:>qi, ... Default: registry, if one "
+        "is given, else utf8.",
+        metavar="FORMAT",
+        show_default=False,
+    ),
+    value_format: str | None = option(
+        "How values are shown: a format as for keys, or your own function as module:function.",
+        metavar="FORMAT",
+        show_default=False,
+    ),
     schema_registry: SchemaRegistryOption = None,
     schema_context: SchemaContextOption = None,
     value_schema: ValueSchemaOption = None,
     key_schema: KeySchemaOption = None,
     schema_json: DumpedSchemaJsonOption = None,
-    max_bytes: Annotated[int | None, Option("Read at most this many bytes of each log.", metavar="N")] = None,
-    skip_record_metadata: Annotated[bool, Option("Print only keys and values of records, in Kafka's format.")] = False,
-    offsets_decoder: Annotated[
-        bool, Option("Decode records as those of __consumer_offsets, whatever the folder is called.")
-    ] = False,
-    transaction_log_decoder: Annotated[bool, Option("Decode records as those of __transaction_state.")] = False,
-    share_group_state_decoder: Annotated[bool, Option("Decode records as those of __share_group_state.")] = False,
-    cluster_metadata_decoder: Annotated[bool, Option("Decode records as those of __cluster_metadata.")] = False,
-    files: Annotated[
-        str | None, Option("The paths, with commas between them, as for Kafka's tool.", metavar="A,B")
-    ] = None,
-    show_secrets: Annotated[
-        bool, Option("Show users' keys and settings' values in metadata, instead of [hidden].")
-    ] = False,
-    hex_: Annotated[bool, Option("Print every byte, with the field that it belongs to.")] = False,
-    format_: Annotated[
-        DumpFormat | None,
-        Option(
-            "The format: kafka is the text of Kafka's own tool. Default: kafka in a pipe, table on a terminal.",
-            "--output",
-            "--format",
-        ),
-    ] = None,
+    max_bytes: int | None = option("Read at most this many bytes of each log.", metavar="N"),
+    skip_record_metadata: bool = flag("Print only keys and values of records, in Kafka's format."),
+    offsets_decoder: bool = flag("Decode records as those of __consumer_offsets, whatever the folder is called."),
+    transaction_log_decoder: bool = flag("Decode records as those of __transaction_state."),
+    share_group_state_decoder: bool = flag("Decode records as those of __share_group_state."),
+    cluster_metadata_decoder: bool = flag("Decode records as those of __cluster_metadata."),
+    files: str | None = option("The paths, with commas between them, as for Kafka's tool.", metavar="A,B"),
+    show_secrets: bool = flag("Show users' keys and settings' values in metadata, instead of [hidden]."),
+    hex_: bool = flag("Print every byte, with the field that it belongs to."),
+    format_: DumpFormat | None = option(
+        "The format: kafka is the text of Kafka's own tool. Default: kafka in a pipe, table on a terminal.",
+        "--output",
+        "--format",
+    ),
 ) -> None:
     """Print what is in a segment, index, snapshot or checkpoint.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -15,7 +15,7 @@ from cli.options import PLACES, PLACES_HELP
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag, option
 from core.common.errors import UsageError
 from core.common.out_file import write_whole
 from core.forensics.gap_ledger import LOSING_REASONS, GapReason
@@ -30,16 +30,12 @@ _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason
 
 @command(app)
 def gaps(
-    places: Annotated[list[str], Argument(PLACES_HELP, metavar=f"{PLACES}...")],
-    from_: Annotated[int, Option("The first offset to account for; -N is N before the end.", metavar="OFFSET")] = 0,
-    until: Annotated[
-        int | None, Option("The offset to stop before. Default: the log's end.", metavar="OFFSET", min=0)
-    ] = None,
-    isolation: Annotated[
-        str, Option("What counts as a record: read_committed or read_uncommitted.")
-    ] = "read_committed",
-    lost: Annotated[bool, Option("List only what is lost or unexplained.")] = False,
-    certificate: Annotated[Path | None, Option("Write the whole account to this file as JSON.", metavar="FILE")] = None,
+    places: list[str] = argument(PLACES_HELP, metavar=f"{PLACES}..."),
+    from_: int = option("The first offset to account for; -N is N before the end.", default=0, metavar="OFFSET"),
+    until: int | None = option("The offset to stop before. Default: the log's end.", metavar="OFFSET", min=0),
+    isolation: str = option("What counts as a record: read_committed or read_uncommitted.", default="read_committed"),
+    lost: bool = flag("List only what is lost or unexplained."),
+    certificate: Path | None = option("Write the whole account to this file as JSON.", metavar="FILE"),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:

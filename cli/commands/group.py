@@ -13,7 +13,7 @@ from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import clear_screen, say
-from core.common.command_option import Argument, Option
+from core.common.command_option import Argument, Option, argument, flag, option, options
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.time_text import duration_text, time_text
@@ -36,19 +36,14 @@ TopicsOption = Annotated[
 
 @command(app, "list")
 def list_(
-    state: Annotated[list[str] | None, Option("Only groups in this state; may be repeated.", metavar="STATE")] = None,
-    topics: Annotated[
-        list[str] | None,
-        Option(
-            "Only groups that read this topic, or some of its partitions, with their lag; may be repeated.",
-            "--topic",
-            metavar="TOPIC[:N,N..]",
-            completes="topic",
-        ),
-    ] = None,
-    no_times: Annotated[
-        bool, Option("With --topic: do not read __consumer_offsets for the times of the last commits.")
-    ] = False,
+    state: list[str] | None = options("Only groups in this state.", metavar="STATE"),
+    topics: list[str] | None = options(
+        "Only groups that read this topic, or some of its partitions, with their lag.",
+        "--topic",
+        metavar="TOPIC[:N,N..]",
+        completes="topic",
+    ),
+    no_times: bool = flag("With --topic: do not read __consumer_offsets for the times of the last commits."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -132,15 +127,14 @@ def _are_groups(topic: str) -> bool:
 
 @command(app)
 def describe(
-    groups: Annotated[
-        list[str] | None, Argument("Which groups.", metavar="[GROUP...]", completes="group", show_default=False)
-    ] = None,
-    all_groups: Annotated[bool, Option("All groups.")] = False,
-    members: Annotated[bool, Option("Show the members, and what each of them reads.")] = False,
-    watch: Annotated[
-        float | None,
-        Option("Show it again at this interval, with the records read per second.", metavar="SECONDS", min=0.1),
-    ] = None,
+    groups: list[str] | None = argument(
+        "Which groups.", default=None, metavar="[GROUP...]", completes="group", show_default=False
+    ),
+    all_groups: bool = flag("All groups."),
+    members: bool = flag("Show the members, and what each of them reads."),
+    watch: float | None = option(
+        "Show it again at this interval, with the records read per second.", metavar="SECONDS", min=0.1
+    ),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -271,23 +265,19 @@ def _headline(group: GroupDescription) -> str:
 def reset_offsets(
     group: GroupArgument,
     topics: TopicsOption = None,
-    all_topics: Annotated[bool, Option("All topics that the group committed offsets of.")] = False,
-    to_earliest: Annotated[bool, Option("To the first record.")] = False,
-    to_latest: Annotated[bool, Option("To the end: after the last record.")] = False,
-    to_current: Annotated[bool, Option("To the group's committed offset, or the end if it has none.")] = False,
-    to_offset: Annotated[int | None, Option("To this offset.", metavar="OFFSET")] = None,
-    shift_by: Annotated[int | None, Option("Forward by N records, or back if N is negative.", metavar="N")] = None,
-    to_datetime: Annotated[str | None, Option("To the first record of this time or later.", metavar="TIME")] = None,
-    by_duration: Annotated[
-        str | None, Option("To the first record of the time since this long ago.", metavar="PnDTnHnMnS")
-    ] = None,
-    from_file: Annotated[
-        Path | None, Option("To the offsets in this file, with lines of topic,partition,offset.", metavar="CSV")
-    ] = None,
-    apply: Annotated[
-        bool, Option("Carry out the plan. Without it the plan is only shown.", "--apply", "--execute")
-    ] = False,
-    dry_run: Annotated[bool, Option("Only show the plan, as without --apply.")] = False,  # noqa: ARG001
+    all_topics: bool = flag("All topics that the group committed offsets of."),
+    to_earliest: bool = flag("To the first record."),
+    to_latest: bool = flag("To the end: after the last record."),
+    to_current: bool = flag("To the group's committed offset, or the end if it has none."),
+    to_offset: int | None = option("To this offset.", metavar="OFFSET"),
+    shift_by: int | None = option("Forward by N records, or back if N is negative.", metavar="N"),
+    to_datetime: str | None = option("To the first record of this time or later.", metavar="TIME"),
+    by_duration: str | None = option("To the first record of the time since this long ago.", metavar="PnDTnHnMnS"),
+    from_file: Path | None = option(
+        "To the offsets in this file, with lines of topic,partition,offset.", metavar="CSV"
+    ),
+    apply: bool = flag("Carry out the plan. Without it the plan is only shown.", "--apply", "--execute"),
+    dry_run: bool = flag("Only show the plan, as without --apply."),  # noqa: ARG001
     output: OutputOption = OutputFormat.table,
     place: WritePlace = Place(),
 ) -> None:
@@ -407,11 +397,8 @@ def delete_offsets(
 @command(app, "remove-members")
 def remove_members(
     group: GroupArgument,
-    instances: Annotated[
-        list[str] | None,
-        Option("The static member of this group.instance.id; may be repeated.", "--instance", metavar="ID"),
-    ] = None,
-    all_: Annotated[bool, Option("All members, static or not.")] = False,
+    instances: list[str] | None = options("The static member of this group.instance.id.", "--instance", metavar="ID"),
+    all_: bool = flag("All members, static or not."),
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     output: OutputOption = OutputFormat.table,

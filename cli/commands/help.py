@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterable
-from typing import Annotated
 
 import typer
 
 from cli.help_pages import OTHER_NAMES, findings, page, page_names, title
 from cli.plog_command import command, new_app
 from cli.terminal import likes_colour
-from core.common.command_option import Argument
+from core.common.command_option import argument
 from core.common.errors import UsageError
 from core.common.printable import did_you_mean
 
@@ -66,12 +65,13 @@ def _uses(text: str, word: str) -> bool:
 
 @command(app)
 def help_(
-    topic: Annotated[
-        list[str] | None,
-        Argument(
-            "A word, a command, or the code of a finding.", metavar="[TOPIC]", show_default=False, completes="help"
-        ),
-    ] = None,
+    topic: list[str] | None = argument(
+        "A word, a command, or the code of a finding.",
+        default=None,
+        metavar="[TOPIC]",
+        show_default=False,
+        completes="help",
+    ),
 ) -> None:
     """Explain a word, such as offset or consumer group, or a command in full.
 

@@ -7,14 +7,14 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from cli.data_location import Place, ReadPlace
 from cli.plog_command import command, new_app
 from cli.terminal import is_terminal
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag, option
 from core.common.errors import AccessError, UsageError
 from core.records.side_format import (
     NO_SCHEMA_JSON,
@@ -40,33 +40,28 @@ _WEB_OPTIONS = {"--web": 0, "--listen": 1}
 
 @command(app)
 def inspect(
-    places: Annotated[
-        list[str] | None,
-        Argument(
-            "A data directory, a partition's folder or a file of it; and where to begin.",
-            metavar="[PATH] [TOPIC[:P][@OFFSET|@TIME]]",
-            show_default=False,
-        ),
-    ] = None,
-    web: Annotated[bool, Option("Show it in a browser instead of this terminal.")] = False,
-    listen: Annotated[
-        str, Option("Where --web listens; port 0 takes a free one.", metavar="HOST:PORT")
-    ] = "127.0.0.1:8000",
-    animation: Annotated[
-        bool, Option("Show animations, or none, which helps screen readers.", "--animation/--no-animation")
-    ] = True,
+    places: list[str] | None = argument(
+        "A data directory, a partition's folder or a file of it; and where to begin.",
+        default=None,
+        metavar="[PATH] [TOPIC[:P][@OFFSET|@TIME]]",
+        show_default=False,
+    ),
+    web: bool = flag("Show it in a browser instead of this terminal."),
+    listen: str = option(
+        "Where --web listens; port 0 takes a free one.", default="127.0.0.1:8000", metavar="HOST:PORT"
+    ),
+    animation: bool = option(
+        "Show animations, or none, which helps screen readers.", "--animation/--no-animation", default=True
+    ),
     schema_registry: SchemaRegistryOption = None,
     schema_context: SchemaContextOption = None,
     key_format: KeyFormatOption = None,
     value_format: ValueFormatOption = None,
     value_schema: ValueSchemaOption = None,
     key_schema: KeySchemaOption = None,
-    schema_json: Annotated[
-        SchemaJson | None,
-        Option(
-            "JSON of a schema: plain, or tagged (Avro's unions name their branch). Default: plain.", show_default=False
-        ),
-    ] = None,
+    schema_json: SchemaJson | None = option(
+        "JSON of a schema: plain, or tagged (Avro's unions name their branch). Default: plain.", show_default=False
+    ),
     place: ReadPlace = Place(),
 ) -> None:
     """Walk through a log with the arrow keys: topics, records, bytes, indexes, groups, findings.
@@ -144,14 +139,14 @@ def _run(opened: Opened, schemas: SideFormats, *, has_animation: bool) -> None:
         raise typer.Exit(app.return_code)
 
 
-def _command_of_window(arguments: list[str]) -> list[str]:
+def _command_of_window(words: list[str]) -> list[str]:
     """Returns the command of a browser's window, made of the typed one."""
     kept: list[str] = []
-    waiting = iter(arguments)
-    for argument in waiting:
-        name, has_value, _ = argument.partition("=")
+    waiting = iter(words)
+    for word in waiting:
+        name, has_value, _ = word.partition("=")
         if name not in _WEB_OPTIONS:
-            kept.append(argument)
+            kept.append(word)
         elif not has_value:
             for _ in range(_WEB_OPTIONS[name]):
                 next(waiting, None)

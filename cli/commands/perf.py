@@ -10,7 +10,7 @@ from cli.data_location import Place, ReadPlace
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, show
-from core.common.command_option import Argument, Option
+from core.common.command_option import Argument, Option, argument, option
 from core.common.errors import UsageError
 from core.common.filesystem import accessing
 from core.pipeline.produce_request import Acks, Codec, acks_number
@@ -38,19 +38,15 @@ HistogramOption = Annotated[bool, Option("Print a histogram of the latencies on 
 @command(app)
 def produce(
     topic: TopicArgument,
-    num_records: Annotated[int, Option("How many records.", metavar="N", min=1)] = 100_000,
+    num_records: int = option("How many records.", default=100_000, metavar="N", min=1),
     record_size: RecordSizeOption = 100,
-    throughput: Annotated[float, Option("At most N records a second; -1 is no limit.", metavar="N")] = -1,
-    payload_file: Annotated[
-        Path | None, Option("Take the lines of this file as values, in turn.", metavar="FILE")
-    ] = None,
-    warmup_records: Annotated[
-        int, Option("Send this many records first, which are not counted.", metavar="N", min=0)
-    ] = 0,
-    reporting_interval: Annotated[int, Option("How often to report interim figures.", metavar="MS", min=100)] = 5000,
-    compression: Annotated[Codec, Option("How to compress batches.")] = "none",
+    throughput: float = option("At most N records a second; -1 is no limit.", default=-1, metavar="N"),
+    payload_file: Path | None = option("Take the lines of this file as values, in turn.", metavar="FILE"),
+    warmup_records: int = option("Send this many records first, which are not counted.", default=0, metavar="N", min=0),
+    reporting_interval: int = option("How often to report interim figures.", default=5000, metavar="MS", min=100),
+    compression: Codec = option("How to compress batches.", default="none"),
     acks: AcksOption = "all",
-    batch_size: Annotated[int, Option("The size that a batch may have.", metavar="BYTES", min=1)] = 131072,
+    batch_size: int = option("The size that a batch may have.", default=131072, metavar="BYTES", min=1),
     histogram: HistogramOption = False,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
@@ -98,11 +94,11 @@ def produce(
 
 @command(app)
 def consume(
-    topic: Annotated[str, Argument("Which topic.")],
-    num_records: Annotated[
-        int | None, Option("How many records. Default: all.", "--num-records", "--messages", metavar="N", min=1)
-    ] = None,
-    timeout: Annotated[int, Option("Stop when no record has come for this time.", metavar="MS", min=0)] = 1000,
+    topic: str = argument("Which topic."),
+    num_records: int | None = option(
+        "How many records. Default: all.", "--num-records", "--messages", metavar="N", min=1
+    ),
+    timeout: int = option("Stop when no record has come for this time.", default=1000, metavar="MS", min=0),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -124,7 +120,7 @@ def consume(
 @command(app)
 def latency(
     topic: TopicArgument,
-    num_records: Annotated[int, Option("How many records.", metavar="N", min=1)] = 1000,
+    num_records: int = option("How many records.", default=1000, metavar="N", min=1),
     record_size: RecordSizeOption = 100,
     acks: AcksOption = "all",
     histogram: HistogramOption = False,

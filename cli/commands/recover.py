@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures, show
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag, option
 from core.common.errors import AccessError, UsageError
 from core.common.out_file import OutFile
 from core.inspector.check.file_kind import skip_unreadable
@@ -29,24 +29,19 @@ _COLUMNS = [
 
 @command(app)
 def recover(
-    paths: Annotated[list[Path], Argument("Partition folders or data directories.", metavar="PATH...")],
-    apply: Annotated[bool, Option("Carry out the plan. Without it the plan is only shown.")] = False,
-    dry_run: Annotated[bool, Option("Only show the plan, as without --apply.")] = False,
-    like_kafka: Annotated[bool, Option("End the log where the first damage begins, as Kafka's recovery does.")] = False,
-    fix_bits: Annotated[bool, Option("Correct single flipped bits that the checksum identifies.")] = False,
-    accept_visible: Annotated[
-        bool, Option("Make records visible to read_committed if it can't be told whether they were aborted.")
-    ] = False,
-    accept_missing: Annotated[
-        bool, Option("Give up missing offsets, and set aside the files that prove that they existed.")
-    ] = False,
-    undo: Annotated[bool, Option("Undo the last recovery of each folder.")] = False,
-    salvage_records: Annotated[
-        Path | None,
-        Option(
-            "Write records that can still be read in damaged bytes to a new file, as marked envelopes.", metavar="FILE"
-        ),
-    ] = None,
+    paths: list[Path] = argument("Partition folders or data directories.", metavar="PATH..."),
+    apply: bool = flag("Carry out the plan. Without it the plan is only shown."),
+    dry_run: bool = flag("Only show the plan, as without --apply."),
+    like_kafka: bool = flag("End the log where the first damage begins, as Kafka's recovery does."),
+    fix_bits: bool = flag("Correct single flipped bits that the checksum identifies."),
+    accept_visible: bool = flag(
+        "Make records visible to read_committed if it can't be told whether they were aborted."
+    ),
+    accept_missing: bool = flag("Give up missing offsets, and set aside the files that prove that they existed."),
+    undo: bool = flag("Undo the last recovery of each folder."),
+    salvage_records: Path | None = option(
+        "Write records that can still be read in damaged bytes to a new file, as marked envelopes.", metavar="FILE"
+    ),
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Repair what plog verify finds: a plan first, then --apply, then --undo if it was wrong.

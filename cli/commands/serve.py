@@ -12,7 +12,7 @@ import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cli.data_location import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir
 from cli.logging import LogFormat, start_logging
@@ -20,7 +20,7 @@ from cli.options import parse_settings
 from cli.plog_command import command, new_app
 from cli.stop_signals import leave_terminal
 from cli.terminal import say
-from core.common.command_option import Option
+from core.common.command_option import flag, option, options
 from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 from core.common.errors import AccessError, KafkaError, PlogError, UsageError
 from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
@@ -53,81 +53,53 @@ app = new_app()
 
 @command(app)
 def serve(
-    listen: Annotated[str | None, Option("Where to listen; port 0 takes a free one.", metavar="HOST:PORT")] = None,
-    listener: Annotated[
-        list[str] | None,
-        Option(
-            "A listener with a name, for a broker that has several of them; may be repeated.",
-            metavar="NAME://HOST:PORT",
-        ),
-    ] = None,
-    advertise: Annotated[
-        list[str] | None,
-        Option(
-            "The address that clients connect to, if it is not the address that the broker listens on. With several "
-            "listeners, name one: NAME://HOST:PORT; may be repeated.",
-            metavar="[NAME://]HOST:PORT",
-        ),
-    ] = None,
+    listen: str | None = option("Where to listen; port 0 takes a free one.", metavar="HOST:PORT"),
+    listener: list[str] | None = options(
+        "A listener with a name, for a broker that has several of them.", metavar="NAME://HOST:PORT"
+    ),
+    advertise: list[str] | None = options(
+        "The address that clients connect to, if it is not the address that the broker listens on. With several "
+        "listeners, name one: NAME://HOST:PORT.",
+        metavar="[NAME://]HOST:PORT",
+    ),
     data_dir: DataDirOption = None,
-    config: Annotated[Path | None, Option("A server.properties file, as for Kafka's broker.", metavar="FILE")] = None,
-    settings: Annotated[
-        list[str] | None, Option("A broker setting; may be repeated.", "--set", metavar="KEY=VALUE")
-    ] = None,
-    topics: Annotated[
-        list[str] | None,
-        Option(
-            "Create this topic before the broker is ready, unless it exists; may be repeated.",
-            "--topic",
-            metavar="NAME[:PARTITIONS][:KEY=VALUE]..",
-            envvar="PLOG_TOPICS",
-        ),
-    ] = None,
-    seeds: Annotated[
-        list[str] | None,
-        Option(
-            "Write the records of a file, also a .gz, to a topic before the broker is ready, unless it ever had "
-            "records; may be repeated.",
-            "--seed",
-            metavar="TOPIC=FILE",
-            envvar="PLOG_SEEDS",
-        ),
-    ] = None,
-    seed_format: Annotated[
-        Literal["lines", "envelope", "csv", "raw"] | None,
-        Option("The format of --seed. Default: csv for .csv, or else lines.", show_default=False),
-    ] = None,
-    ephemeral: Annotated[
-        bool, Option("For tests: the data is deleted at the end, and groups do not wait for more members.")
-    ] = False,
-    zookeeper: Annotated[
-        str | None,
-        Option(
-            "Join the cluster in this ZooKeeper, at this path: of Kafka's brokers, or of plogs.",
-            metavar="HOST:PORT,..[/CHROOT]",
-        ),
-    ] = None,
-    new_cluster: Annotated[
-        bool, Option("With --zookeeper: begin a new cluster, if there is none at that path.")
-    ] = False,
-    node_id: Annotated[
-        int | None, Option("This broker's id, if the directory has none yet.", metavar="N", min=0)
-    ] = None,
-    rack: Annotated[str | None, Option("The rack, or the zone, that this broker is in.", metavar="NAME")] = None,
-    read_only: Annotated[bool, Option("Change nothing in the data directory; clients can only read.")] = False,
-    insecure_ignore_security: Annotated[
-        bool, Option("Serve without any security, even if the configuration or the directory asks for it.")
-    ] = False,
-    metrics_listen: Annotated[
-        str | None, Option("Where to serve /metrics for Prometheus; port 0 takes a free one.", metavar="HOST:PORT")
-    ] = None,
-    log_requests: Annotated[
-        bool, Option("Log every request and its answer as JSON, with the size of records instead of their content.")
-    ] = False,
-    log_format: Annotated[LogFormat, Option("The format of log lines.")] = LogFormat.text,
-    ready_file: Annotated[
-        Path | None, Option("Write HOST:PORT to this file once clients may connect.", metavar="FILE")
-    ] = None,
+    config: Path | None = option("A server.properties file, as for Kafka's broker.", metavar="FILE"),
+    settings: list[str] | None = options("A broker setting.", "--set", metavar="KEY=VALUE"),
+    topics: list[str] | None = options(
+        "Create this topic before the broker is ready, unless it exists.",
+        "--topic",
+        metavar="NAME[:PARTITIONS][:KEY=VALUE]..",
+        envvar="PLOG_TOPICS",
+    ),
+    seeds: list[str] | None = options(
+        "Write the records of a file, also a .gz, to a topic before the broker is ready, unless it ever had records.",
+        "--seed",
+        metavar="TOPIC=FILE",
+        envvar="PLOG_SEEDS",
+    ),
+    seed_format: Literal["lines", "envelope", "csv", "raw"] | None = option(
+        "The format of --seed. Default: csv for .csv, or else lines.", show_default=False
+    ),
+    ephemeral: bool = flag("For tests: the data is deleted at the end, and groups do not wait for more members."),
+    zookeeper: str | None = option(
+        "Join the cluster in this ZooKeeper, at this path: of Kafka's brokers, or of plogs.",
+        metavar="HOST:PORT,..[/CHROOT]",
+    ),
+    new_cluster: bool = flag("With --zookeeper: begin a new cluster, if there is none at that path."),
+    node_id: int | None = option("This broker's id, if the directory has none yet.", metavar="N", min=0),
+    rack: str | None = option("The rack, or the zone, that this broker is in.", metavar="NAME"),
+    read_only: bool = flag("Change nothing in the data directory; clients can only read."),
+    insecure_ignore_security: bool = flag(
+        "Serve without any security, even if the configuration or the directory asks for it."
+    ),
+    metrics_listen: str | None = option(
+        "Where to serve /metrics for Prometheus; port 0 takes a free one.", metavar="HOST:PORT"
+    ),
+    log_requests: bool = flag(
+        "Log every request and its answer as JSON, with the size of records instead of their content."
+    ),
+    log_format: LogFormat = option("The format of log lines.", default=LogFormat.text),
+    ready_file: Path | None = option("Write HOST:PORT to this file once clients may connect.", metavar="FILE"),
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
     """Run a broker that every Kafka client can talk to.

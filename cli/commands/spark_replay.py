@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,7 +20,7 @@ from cli.plog_command import command, new_app
 from cli.security_options import find_spark_access, level_of
 from cli.terminal import say
 from cli.typer_internals import get_current_context
-from core.common.command_option import Option
+from core.common.command_option import flag, option, options
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import accessing
 from core.pipeline.spark_replay_request import ReplayRequest
@@ -52,27 +52,20 @@ _PLAN = ["partition", "start_offset", "end_offset", "records", "gaps", "size_byt
 @command(app)
 def spark_replay(
     request: ReplayRequest,
-    commit_group: Annotated[
-        str, Option("Commit the end offsets to this group when the replay is done.", metavar="GROUP")
-    ] = "",
-    take_over: Annotated[
-        bool, Option("Take over a folder that a replay on another machine has locked, if that replay is gone.")
-    ] = False,
-    master: Annotated[
-        str,
-        Option(
-            "The master URL of Spark, such as local[4]. Default: spark.master of Spark's configuration, else local[*].",
-            metavar="URL",
-        ),
-    ] = "",
-    conf: Annotated[
-        list[str] | None,
-        Option("A setting of Spark, over its configuration files; may be repeated.", metavar="NAME=VALUE"),
-    ] = None,
-    name: Annotated[str, Option("The name of Spark's application.", metavar="NAME")] = "",
-    range_size: Annotated[int, Option("About how much of the log one task reads.", metavar="BYTES", min=1)] = 64 << 20,
-    dry_run: Annotated[bool, Option("Print the plan, and do nothing.")] = False,
-    verify: Annotated[str, Option("Check a replay against its manifest and the log.", metavar="DIR")] = "",
+    commit_group: str = option(
+        "Commit the end offsets to this group when the replay is done.", default="", metavar="GROUP"
+    ),
+    take_over: bool = flag("Take over a folder that a replay on another machine has locked, if that replay is gone."),
+    master: str = option(
+        "The master URL of Spark, such as local[4]. Default: spark.master of Spark's configuration, else local[*].",
+        default="",
+        metavar="URL",
+    ),
+    conf: list[str] | None = options("A setting of Spark, over its configuration files.", metavar="NAME=VALUE"),
+    name: str = option("The name of Spark's application.", default="", metavar="NAME"),
+    range_size: int = option("About how much of the log one task reads.", default=64 << 20, metavar="BYTES", min=1),
+    dry_run: bool = flag("Print the plan, and do nothing."),
+    verify: str = option("Check a replay against its manifest and the log.", default="", metavar="DIR"),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:

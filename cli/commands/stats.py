@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -16,7 +16,7 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.progress import Progress, size_text
 from cli.terminal import can_show, find_width, say, say_failures, show, text_width
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, option
 from core.common.errors import UsageError
 from core.common.out_file import write_whole
 from core.common.printable import printable
@@ -35,8 +35,8 @@ _LISTED = 10
 
 @command(app)
 def stats(
-    places: Annotated[list[str], Argument(f"{PLACES_HELP} Or a .log.", metavar="PATH|TOPIC[:P]...")],
-    html: Annotated[Path | None, Option("Write a self-contained report with pictures.", metavar="FILE")] = None,
+    places: list[str] = argument(f"{PLACES_HELP} Or a .log.", metavar="PATH|TOPIC[:P]..."),
+    html: Path | None = option("Write a self-contained report with pictures.", metavar="FILE"),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:

@@ -10,7 +10,7 @@ from cli.options import DryRunOption, YesOption, parse_settings
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
-from core.common.command_option import Argument, Option
+from core.common.command_option import REQUIRED, Option, argument, flag, option, options
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, is_valid_topic_name, uuid_text
@@ -32,16 +32,14 @@ SettingsOption = Annotated[
 
 @command(app)
 def create(
-    name: Annotated[str, Argument("The new topic.")],
-    like: Annotated[
-        str | None, Option("Take partitions and settings from this topic.", metavar="TOPIC", completes="topic")
-    ] = None,
-    partitions: Annotated[int, Option("How many partitions; -1 is the broker's default.")] = -1,
-    replication_factor: Annotated[
-        int, Option("How many copies of each partition there are; -1 is the broker's default.")
-    ] = -1,
+    name: str = argument("The new topic."),
+    like: str | None = option("Take partitions and settings from this topic.", metavar="TOPIC", completes="topic"),
+    partitions: int = option("How many partitions; -1 is the broker's default.", default=-1),
+    replication_factor: int = option(
+        "How many copies of each partition there are; -1 is the broker's default.", default=-1
+    ),
     settings: SettingsOption = None,
-    if_not_exists: Annotated[bool, Option("Do nothing if the topic exists.")] = False,
+    if_not_exists: bool = flag("Do nothing if the topic exists."),
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),
 ) -> None:
@@ -91,14 +89,12 @@ def _hint_at_brokers(error: KafkaError, client: KafkaClient) -> None:
 
 @command(app, "list")
 def list_(
-    names: Annotated[
-        list[str] | None, Argument("Only these topics.", metavar="[NAME...]", completes="topic", show_default=False)
-    ] = None,
+    names: list[str] | None = argument(
+        "Only these topics.", default=None, metavar="[NAME...]", completes="topic", show_default=False
+    ),
     regex: RegexOption = False,
-    internal: Annotated[bool, Option("Include Kafka's own topics.")] = False,
-    deleting: Annotated[
-        bool, Option("List the topics that are being deleted, and the brokers that their deletion waits for.")
-    ] = False,
+    internal: bool = flag("Include Kafka's own topics."),
+    deleting: bool = flag("List the topics that are being deleted, and the brokers that their deletion waits for."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -143,10 +139,8 @@ def list_(
 
 @command(app)
 def describe(
-    names: Annotated[list[str], Argument("Which topics.", metavar="NAME...", completes="topic")],
-    usage: Annotated[
-        bool, Option("Show who uses them instead: creation, first and last write, producers, and groups.")
-    ] = False,
+    names: list[str] = argument("Which topics.", metavar="NAME...", completes="topic"),
+    usage: bool = flag("Show who uses them instead: creation, first and last write, producers, and groups."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -261,10 +255,10 @@ def _id_text(topic: TopicDescription) -> str:
 
 @command(app)
 def alter(
-    name: Annotated[str, Argument("Which topic.", completes="topic")],
-    partitions: Annotated[int | None, Option("Raise the number of partitions to N; it can't be lowered.")] = None,
+    name: str = argument("Which topic.", completes="topic"),
+    partitions: int | None = option("Raise the number of partitions to N; it can't be lowered."),
     settings: SettingsOption = None,
-    unset: Annotated[list[str] | None, Option("Reset a setting to its default.", metavar="KEY")] = None,
+    unset: list[str] | None = option("Reset a setting to its default.", metavar="KEY"),
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),
 ) -> None:
@@ -298,11 +292,11 @@ def alter(
 
 @command(app, "delete-records")
 def delete_records(
-    name: Annotated[str, Argument("Which topic.", completes="topic")],
-    before: Annotated[
-        str, Option("OFFSET, -N (all but the last N), end, or a TIME as in `plog consume`.", metavar="PLACE")
-    ],
-    partitions: Annotated[list[int] | None, Option("Only this partition; may be repeated.", "--partition")] = None,
+    name: str = argument("Which topic.", completes="topic"),
+    before: str = option(
+        "OFFSET, -N (all but the last N), end, or a TIME as in `plog consume`.", default=REQUIRED, metavar="PLACE"
+    ),
+    partitions: list[int] | None = options("Only this partition.", "--partition"),
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),
 ) -> None:
@@ -334,10 +328,10 @@ def delete_records(
 
 @command(app)
 def delete(
-    names: Annotated[list[str], Argument("Which topics.", metavar="NAME...", completes="topic")],
+    names: list[str] = argument("Which topics.", metavar="NAME...", completes="topic"),
     regex: RegexOption = False,
-    if_exists: Annotated[bool, Option("Ignore topics that do not exist.")] = False,
-    internal: Annotated[bool, Option("Delete even Kafka's own topics, which brokers need.")] = False,
+    if_exists: bool = flag("Ignore topics that do not exist."),
+    internal: bool = flag("Delete even Kafka's own topics, which brokers need."),
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     place: WritePlace = Place(),

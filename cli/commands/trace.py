@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,7 +12,7 @@ from cli.options import PLACES, PLACES_HELP
 from cli.output import OutputFormat, OutputOption, Row, write_fields, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, option
 from core.common.errors import UsageError
 from core.forensics.missing_offsets import wrong_start_hole
 from core.pipeline.log_places import split_offset
@@ -26,9 +26,9 @@ app = new_app()
 
 @command(app)
 def trace(
-    places: Annotated[list[str], Argument(f"{PLACES_HELP} Which records.", metavar=f"{PLACES}...")],
+    places: list[str] = argument(f"{PLACES_HELP} Which records.", metavar=f"{PLACES}..."),
     place: ReadPlace = Place(),
-    key: Annotated[str | None, Option("The newest record with this key, instead of @OFFSET.", metavar="KEY")] = None,
+    key: str | None = option("The newest record with this key, instead of @OFFSET.", metavar="KEY"),
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Tell the life of a record: its batch, producer and transaction, who has read it, and what will remove it.

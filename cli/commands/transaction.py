@@ -13,7 +13,7 @@ from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
-from core.common.command_option import Argument, Option
+from core.common.command_option import Option, argument, flag, option, options
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.time_text import time_text
@@ -30,18 +30,12 @@ TopicsOption = Annotated[list[str] | None, Option("Only this topic; may be repea
 
 @command(app, "list")
 def list_(
-    states: Annotated[
-        list[str] | None, Option("Only transactional ids in this state; may be repeated.", "--state", metavar="STATE")
-    ] = None,
-    producer_ids: Annotated[
-        list[int] | None, Option("Only this producer's; may be repeated.", "--producer-id", metavar="N")
-    ] = None,
-    longer_than: Annotated[
-        float | None, Option("Only transactions that began longer ago than this.", metavar="SECONDS", min=0)
-    ] = None,
-    pattern: Annotated[
-        str | None, Option("Only transactional ids that this regular expression matches as a whole.", metavar="REGEX")
-    ] = None,
+    states: list[str] | None = options("Only transactional ids in this state.", "--state", metavar="STATE"),
+    producer_ids: list[int] | None = options("Only this producer's.", "--producer-id", metavar="N"),
+    longer_than: float | None = option("Only transactions that began longer ago than this.", metavar="SECONDS", min=0),
+    pattern: str | None = option(
+        "Only transactional ids that this regular expression matches as a whole.", metavar="REGEX"
+    ),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -78,7 +72,7 @@ def _state(text: str) -> str:
 
 @command(app)
 def describe(
-    transactional_ids: Annotated[list[str], Argument("Which ids.", metavar="TRANSACTIONAL_ID...")],
+    transactional_ids: list[str] = argument("Which ids.", metavar="TRANSACTIONAL_ID..."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -113,7 +107,7 @@ def describe(
 @command(app, "find-hanging")
 def find_hanging(
     topics: TopicsOption = None,
-    all_: Annotated[bool, Option("List all open transactions, also those that their coordinator will end.")] = False,
+    all_: bool = flag("List all open transactions, also those that their coordinator will end."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -201,18 +195,13 @@ def _open_row(transaction: OpenTransaction) -> Row:
 
 @command(app)
 def abort(
-    transactional_id: Annotated[
-        str | None,
-        Argument("Abort the open transaction of this id, and fence its producer.", metavar="[TRANSACTIONAL_ID]"),
-    ] = None,
-    topic: Annotated[str | None, Option("The topic of a transaction that hangs.", metavar="TOPIC")] = None,
-    partition: Annotated[int | None, Option("The partition of that transaction.", metavar="N")] = None,
-    start_offset: Annotated[
-        int | None, Option("The offset of the transaction's first record.", metavar="OFFSET")
-    ] = None,
-    producer_id: Annotated[
-        int | None, Option("The id of the transaction's producer, instead of --start-offset.", metavar="N")
-    ] = None,
+    transactional_id: str | None = argument(
+        "Abort the open transaction of this id, and fence its producer.", default=None, metavar="[TRANSACTIONAL_ID]"
+    ),
+    topic: str | None = option("The topic of a transaction that hangs.", metavar="TOPIC"),
+    partition: int | None = option("The partition of that transaction.", metavar="N"),
+    start_offset: int | None = option("The offset of the transaction's first record.", metavar="OFFSET"),
+    producer_id: int | None = option("The id of the transaction's producer, instead of --start-offset.", metavar="N"),
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),
 ) -> None:

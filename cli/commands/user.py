@@ -13,7 +13,7 @@ from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
-from core.common.command_option import Argument, Option
+from core.common.command_option import Option, argument, flag, option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.filesystem import accessing
@@ -42,7 +42,7 @@ MechanismsOption = Annotated[
 
 @command(app, "list")
 def list_(
-    names: Annotated[list[str] | None, Argument("Which users.", metavar="[NAME...]", show_default=False)] = None,
+    names: list[str] | None = argument("Which users.", default=None, metavar="[NAME...]", show_default=False),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -84,24 +84,20 @@ def _ensure_known(wanted: list[str], found: list[ScramCredential], where: str) -
 
 @command(app)
 def create(
-    name: Annotated[str, Argument("The name, without User: in front.", metavar="NAME")],
+    name: str = argument("The name, without User: in front.", metavar="NAME"),
     mechanisms: MechanismsOption = None,
-    iterations: Annotated[
-        int,
-        Option(
-            "How often the password is hashed; more is slower to guess, and to log in.",
-            metavar="N",
-            min=_LEAST_ITERATIONS,
-            max=_MOST_ITERATIONS,
-        ),
-    ] = _ITERATIONS,
-    password_stdin: Annotated[bool, Option("Read the password from stdin, up to the end of the line.")] = False,
-    password_file: Annotated[
-        Path | None, Option("Read the password from the first line of a file.", metavar="FILE")
-    ] = None,
-    allow_plaintext: Annotated[
-        bool, Option("Send the hashed password also over a network without TLS, where it can be read and used.")
-    ] = False,
+    iterations: int = option(
+        "How often the password is hashed; more is slower to guess, and to log in.",
+        default=_ITERATIONS,
+        metavar="N",
+        min=_LEAST_ITERATIONS,
+        max=_MOST_ITERATIONS,
+    ),
+    password_stdin: bool = flag("Read the password from stdin, up to the end of the line."),
+    password_file: Path | None = option("Read the password from the first line of a file.", metavar="FILE"),
+    allow_plaintext: bool = flag(
+        "Send the hashed password also over a network without TLS, where it can be read and used."
+    ),
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     place: WritePlace = Place(),
@@ -186,7 +182,7 @@ def _first_line(data: bytes, where: str) -> str:
 
 @command(app)
 def delete(
-    names: Annotated[list[str], Argument("Which users.", metavar="NAME...")],
+    names: list[str] = argument("Which users.", metavar="NAME..."),
     mechanisms: MechanismsOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures, show
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag
 from core.common.errors import AccessError
 from core.inspector.check.file_kind import skip_unreadable
 
@@ -24,11 +24,9 @@ app = new_app()
 
 @command(app)
 def verify(
-    paths: Annotated[list[Path], Argument("Files, partition folders or data directories.", metavar="PATH...")],
-    deep: Annotated[
-        bool, Option("Decode every batch, and check counts, offsets and timestamps of its records.")
-    ] = False,
-    paranoid: Annotated[bool, Option("Compute every checksum a second time, with another library.")] = False,
+    paths: list[Path] = argument("Files, partition folders or data directories.", metavar="PATH..."),
+    deep: bool = flag("Decode every batch, and check counts, offsets and timestamps of its records."),
+    paranoid: bool = flag("Compute every checksum a second time, with another library."),
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Check files, partitions or data directories for damage.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cli.options import parse_settings
 from cli.plog_command import command, new_app
 from cli.security_options import level_of
 from cli.stop_signals import collect_stop_signals
 from cli.terminal import say
-from core.common.command_option import Option
+from core.common.command_option import REQUIRED, option, options
 from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
@@ -43,14 +43,16 @@ def _refuse_brokers(context: Any, parameter: Any, value: Any) -> Any:
 
 @command(app)
 def start(
-    data_dir: Annotated[
-        Path, Option("The folder for ZooKeeper's own data, and for its log.", metavar="DIR", callback=_refuse_brokers)
-    ],
-    listen: Annotated[str, Option("Where to listen; port 0 takes a free one.", metavar="HOST:PORT")] = "127.0.0.1:2181",
-    settings: Annotated[
-        list[str] | None,
-        Option("A setting of ZooKeeper's, such as tickTime=500; may be repeated.", "--set", metavar="KEY=VALUE"),
-    ] = None,
+    data_dir: Path = option(
+        "The folder for ZooKeeper's own data, and for its log.",
+        default=REQUIRED,
+        metavar="DIR",
+        callback=_refuse_brokers,
+    ),
+    listen: str = option("Where to listen; port 0 takes a free one.", default="127.0.0.1:2181", metavar="HOST:PORT"),
+    settings: list[str] | None = options(
+        "A setting of ZooKeeper's, such as tickTime=500.", "--set", metavar="KEY=VALUE"
+    ),
 ) -> None:
     """Run one ZooKeeper server until it is stopped.
 

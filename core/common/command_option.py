@@ -1,19 +1,24 @@
 """The options of a command, as the field or parameter that holds the value declares them; and rules between options.
 
-    follow: Annotated[bool, Option("At the end, wait for new records.", "-f")] = False
+    follow: bool = flag("At the end, wait for new records.", "-f")
+    until: str = option("Where to end.", default="end", metavar="OFFSET|TIME")
 
-The name, the type, the default and the help of an option are written in this one line. `cli/plog_command.py` makes the
-command line of it.
+The name, the type, the default and the help of an option are written in this one line. An option of several commands is
+a type: `DryRunOption = Annotated[bool, Option(..)]`. `cli/plog_command.py` makes the command line of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import MISSING, field, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from core.common.errors import UsageError
+
+T = TypeVar("T")
+REQUIRED: Any = MISSING
+"""The default of what has to be given."""
 
 
 class Option:
@@ -31,6 +36,28 @@ class Option:
 
 class Argument(Option):
     """A value without a name."""
+
+
+def option(text: str, *names: str, default: T | None = None, **more: Any) -> T:
+    """Declares an `Option` with a default: in the place of the default, of a dataclass's field or a parameter."""
+    declared: Any = field(default=default, metadata={"option": Option(text, *names, **more)})
+    return cast("T", declared)
+
+
+def options(text: str, *names: str, **more: Any) -> Any:
+    """Declares an option that may be repeated, as its help says at the end; by default there is none."""
+    return option(f"{text.removesuffix('.')}; may be repeated.", *names, default=(), **more)
+
+
+def flag(text: str, *names: str, **more: Any) -> bool:
+    """Declares an option without a value, which is not given by default."""
+    return option(text, *names, default=False, **more)
+
+
+def argument(text: str, *, default: T = REQUIRED, **more: Any) -> T:
+    """Declares an `Argument` likewise."""
+    declared: Any = field(default=default, metadata={"option": Argument(text, **more)})
+    return cast("T", declared)
 
 
 class Rule(NamedTuple):

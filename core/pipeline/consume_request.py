@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
+from core.common.command_option import argument, ensure_compatible, excludes, flag, needs, option, options
 from core.common.errors import CorruptRecordError, UsageError
 from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
@@ -207,93 +207,77 @@ _REGEX_SIGN = "^"
 class ConsumeRequest:
     """Holds the options of `plog consume`; immutable."""
 
-    topics: Annotated[
-        Sequence[str],
-        Argument("Which topics; ^pattern is a regular expression.", metavar="TOPIC...", completes="topic"),
-    ]
-    regex: Annotated[bool, Option("Take TOPIC as a regular expression for the whole name.", "-r")] = False
-    partitions: Annotated[
-        Sequence[int], Option("Only this partition; may be repeated.", "--partition", metavar="N")
-    ] = ()
-    from_: Annotated[
-        str,
-        Option(
-            "Where to begin: OFFSET, -N (the last N), beginning, end, TIME; by partition: 0=WHERE,1=WHERE.",
-            "--from",
-            "--offset",
-            metavar="WHERE",
-        ),
-    ] = "beginning"
-    from_beginning: Annotated[bool, Option("The same as --from beginning, which is the default.")] = False
-    until: Annotated[
-        str,
-        Option(
-            "Where to stop: OFFSET, end (as it is at the start), or TIME. That record is not included.", metavar="WHERE"
-        ),
-    ] = "end"
-    latest_per_key: Annotated[bool, Option("Only the last record of each key, as compaction would leave it.")] = False
-    as_of: Annotated[
-        str | None,
-        Option("With --latest-per-key: the view as it was when the log ended at OFFSET or TIME.", metavar="WHERE"),
-    ] = None
-    max_messages: Annotated[int | None, Option("Stop after N records.", metavar="N", min=0)] = None
-    per_partition: Annotated[bool, Option("With --max-messages: N records of each partition.")] = False
-    last: Annotated[
-        int | None,
-        Option(
-            "Only the newest N records by timestamp, of all partitions together; with a filter, of those that match.",
-            metavar="N",
-            min=1,
-        ),
-    ] = None
-    newest_first: Annotated[bool, Option("With --last: the newest record comes first.")] = False
-    follow: Annotated[bool, Option("At the end, wait for new records.", "-f")] = False
-    timeout_ms: Annotated[int | None, Option("Stop when no record has come for this time.", metavar="MS", min=0)] = None
-    merge: Annotated[bool, Option("Merge the partitions by timestamp; each keeps its own order.")] = False
-    key: Annotated[
-        str | None,
-        Option("Only records of this key: its partition is read. --key-format says what it is.", metavar="KEY"),
-    ] = None
-    partitioner: Annotated[
-        str | None,
-        Option(
-            "With --key: who chose the partition, as for produce. Default: what the newest keys show.", metavar="NAME"
-        ),
-    ] = None
-    all_partitions: Annotated[bool, Option("With --key: read all partitions.")] = False
-    filters: Annotated[
-        Sequence[str],
-        Option("Only records that match, as in 'value.carrier == \"UA\" and offset > 99'.", "--filter", metavar="EXPR"),
-    ] = ()
-    grep: Annotated[
-        str | None, Option("Only records whose value matches this regular expression somewhere.", metavar="REGEX")
-    ] = None
-    group: Annotated[
-        str | None,
-        Option("Join this consumer group: read on where it stopped, and commit.", metavar="GROUP", completes="group"),
-    ] = None
-    commit: Annotated[
-        Literal["after", "before"], Option("Commit after printing (at least once) or before (at most once).")
-    ] = "after"
-    group_protocol: Annotated[
-        Literal["consumer", "classic"] | None,
-        Option("consumer (KIP-848) or classic. Default: consumer, if the cluster supports it."),
-    ] = None
-    group_instance_id: Annotated[
-        str | None, Option("Be a static member, which keeps its partitions over a restart.", metavar="ID")
-    ] = None
+    topics: Sequence[str] = argument(
+        "Which topics; ^pattern is a regular expression.", metavar="TOPIC...", completes="topic"
+    )
+    regex: bool = flag("Take TOPIC as a regular expression for the whole name.", "-r")
+    partitions: Sequence[int] = options("Only this partition.", "--partition", metavar="N")
+    from_: str = option(
+        "Where to begin: OFFSET, -N (the last N), beginning, end, TIME; by partition: 0=WHERE,1=WHERE.",
+        "--from",
+        "--offset",
+        default="beginning",
+        metavar="WHERE",
+    )
+    from_beginning: bool = flag("The same as --from beginning, which is the default.")
+    until: str = option(
+        "Where to stop: OFFSET, end (as it is at the start), or TIME. That record is not included.",
+        default="end",
+        metavar="WHERE",
+    )
+    latest_per_key: bool = flag("Only the last record of each key, as compaction would leave it.")
+    as_of: str | None = option(
+        "With --latest-per-key: the view as it was when the log ended at OFFSET or TIME.", metavar="WHERE"
+    )
+    max_messages: int | None = option("Stop after N records.", metavar="N", min=0)
+    per_partition: bool = flag("With --max-messages: N records of each partition.")
+    last: int | None = option(
+        "Only the newest N records by timestamp, of all partitions together; with a filter, of those that match.",
+        metavar="N",
+        min=1,
+    )
+    newest_first: bool = flag("With --last: the newest record comes first.")
+    follow: bool = flag("At the end, wait for new records.", "-f")
+    timeout_ms: int | None = option("Stop when no record has come for this time.", metavar="MS", min=0)
+    merge: bool = flag("Merge the partitions by timestamp; each keeps its own order.")
+    key: str | None = option(
+        "Only records of this key: its partition is read. --key-format says what it is.", metavar="KEY"
+    )
+    partitioner: str | None = option(
+        "With --key: who chose the partition, as for produce. Default: what the newest keys show.", metavar="NAME"
+    )
+    all_partitions: bool = flag("With --key: read all partitions.")
+    filters: Sequence[str] = option(
+        "Only records that match, as in 'value.carrier == \"UA\" and offset > 99'.",
+        "--filter",
+        default=(),
+        metavar="EXPR",
+    )
+    grep: str | None = option("Only records whose value matches this regular expression somewhere.", metavar="REGEX")
+    group: str | None = option(
+        "Join this consumer group: read on where it stopped, and commit.", metavar="GROUP", completes="group"
+    )
+    commit: Literal["after", "before"] = option(
+        "Commit after printing (at least once) or before (at most once).", default="after"
+    )
+    group_protocol: Literal["consumer", "classic"] | None = option(
+        "consumer (KIP-848) or classic. Default: consumer, if the cluster supports it."
+    )
+    group_instance_id: str | None = option(
+        "Be a static member, which keeps its partitions over a restart.", metavar="ID"
+    )
     is_in_zookeeper: bool = False  # of the group, if there is one
-    isolation: Annotated[
-        Literal["read_committed", "read_uncommitted"],
-        Option(
-            "read_committed leaves out records of open and aborted transactions.", "--isolation", "--isolation-level"
-        ),
-    ] = "read_committed"
-    print_control_records: Annotated[bool, Option("Print the markers that end transactions too.")] = False
-    claim_check: Annotated[
-        Path | None, Option("Replace references by the values that produce --claim-check kept in DIR.", metavar="DIR")
-    ] = None
-    join: Annotated[bool, Option("Put values together again that produce --chunk sliced.")] = False
+    isolation: Literal["read_committed", "read_uncommitted"] = option(
+        "read_committed leaves out records of open and aborted transactions.",
+        "--isolation",
+        "--isolation-level",
+        default="read_committed",
+    )
+    print_control_records: bool = flag("Print the markers that end transactions too.")
+    claim_check: Path | None = option(
+        "Replace references by the values that produce --claim-check kept in DIR.", metavar="DIR"
+    )
+    join: bool = flag("Put values together again that produce --chunk sliced.")
     schema_registry: SchemaRegistryOption = None
     schema_context: SchemaContextOption = None
     key_format: KeyFormatOption = None
@@ -302,32 +286,22 @@ class ConsumeRequest:
     key_schema: KeySchemaOption = None
     schema_json: SchemaJsonOption = None
     is_for_people: bool = False  # text on a terminal, columns
-    exit_on_error: Annotated[
-        bool | None,
-        Option(
-            "End at the first error, or read on past damage. Default: end at damage, wait for a lost broker.",
-            "--exit-on-error/--no-exit-on-error",
-            show_default=False,
-        ),
-    ] = None
-    format: Annotated[
-        str,
-        Option(
-            r"The format: value, envelope (JSON), csv, arrow, parquet, or a pattern such as '%o %k %s\n'.",
-            metavar="FMT",
-        ),
-    ] = "value"
-    fields: Annotated[
-        str | None,
-        Option(
-            "Columns of csv, parquet or arrow: carrier,id=customer.id,late:int64,_offset; * is all others. In csv: *.",
-            metavar="NAMES",
-        ),
-    ] = None
-    raw: Annotated[
-        bool, Option(r"Print control characters as they are, even on a terminal, which gets ESC as \x1b otherwise.")
-    ] = False
-    out: Annotated[Path | None, Option("Write to this file instead of stdout.", metavar="FILE")] = None
+    exit_on_error: bool | None = option(
+        "End at the first error, or read on past damage. Default: end at damage, wait for a lost broker.",
+        "--exit-on-error/--no-exit-on-error",
+        show_default=False,
+    )
+    format: str = option(
+        r"The format: value, envelope (JSON), csv, arrow, parquet, or a pattern such as '%o %k %s\n'.",
+        default="value",
+        metavar="FMT",
+    )
+    fields: str | None = option(
+        "Columns of csv, parquet or arrow: carrier,id=customer.id,late:int64,_offset; * is all others. In csv: *.",
+        metavar="NAMES",
+    )
+    raw: bool = flag(r"Print control characters as they are, even on a terminal, which gets ESC as \x1b otherwise.")
+    out: Path | None = option("Write to this file instead of stdout.", metavar="FILE")
 
     @property
     def is_endless(self) -> bool:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
+from core.common.command_option import argument, ensure_compatible, excludes, flag, needs, option, options
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.records.side_format import (
@@ -58,114 +58,82 @@ def acks_number(acks: Acks) -> int:
 class ProduceRequest:
     """Holds the options of `plog produce`; immutable."""
 
-    topic: Annotated[
-        str | None, Argument("The topic to write to; none with --topic-field or --own-topics.", completes="topic")
-    ] = None
-    files: Annotated[Sequence[Path], Argument("Files to read instead of stdin.", metavar="[FILE]...")] = ()
+    topic: str | None = argument(
+        "The topic to write to; none with --topic-field or --own-topics.", default=None, completes="topic"
+    )
+    files: Sequence[Path] = argument("Files to read instead of stdin.", default=(), metavar="[FILE]...")
     inputs: Sequence[Path | BinaryIO] = ()  # the files, or the stream that is called stdin
-    format: Annotated[
-        Literal["lines", "envelope", "raw", "json", "ndjson", "csv", "length-prefixed"],
-        Option("The format of the input."),
-    ] = "lines"
-    template: Annotated[
-        str | None,
-        Option(r"What a record looks like in the input, in consume's tokens: '%k\t%h\t%s\n'.", metavar="PATTERN"),
-    ] = None
-    delimiter: Annotated[
-        str | None,
-        Option(r"What ends a record in the input; \0 is a zero byte. Default: a newline.", "-D", metavar="S"),
-    ] = None
-    key_separator: Annotated[
-        str | None, Option("What separates the key from the value in a line.", "-K", metavar="S")
-    ] = None
-    key: Annotated[
-        str | None, Option("The key of every record; with -K, of lines without a separator.", metavar="KEY")
-    ] = None
-    key_field: Annotated[str | None, Option("The field of JSON lines to take the key from.", metavar="F")] = None
-    timestamp_field: Annotated[
-        str | None, Option("The field of JSON lines to take the timestamp from.", metavar="F")
-    ] = None
-    timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"] | None,
-        Option("The unit of numbers in --timestamp-field. Default: milliseconds.", show_default=False),
-    ] = None
-    topic_field: Annotated[
-        str | None, Option("The field of JSON lines that names the topic to write the line to.", metavar="F")
-    ] = None
-    own_topics: Annotated[bool, Option("Write each envelope to the topic that it names.")] = False
-    crlf: Annotated[bool, Option(r"The lines end in \r\n: leave the \r out of the records.")] = False
-    null_value: Annotated[str | None, Option("Values that equal X are null: tombstones.", metavar="X")] = None
-    null_key: Annotated[str | None, Option("Keys that equal X are null.", metavar="X")] = None
-    partition: Annotated[
-        int | None, Option("Send everything to this partition. Default: as --partitioner decides.", metavar="N")
-    ] = None
-    partitioner: Annotated[
-        str | None,
-        Option(
-            "murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a, fnv1a_random, hash-ref, "
-            "random, round_robin, sticky, or module:function. Default: murmur2, for records that name no partition.",
-            metavar="NAME",
-        ),
-    ] = None
-    headers: Annotated[
-        Sequence[str], Option("A header for every record; may be repeated.", "--header", "-H", metavar="K=V")
-    ] = ()
-    compression: Annotated[Codec, Option("How to compress batches.", "--compression", "--compression-codec")] = "none"
-    acks: Annotated[Acks, Option("Which acknowledgement to wait for.", "--acks", "--request-required-acks")] = "all"
-    batch_size: Annotated[int, Option("The size that a batch may have before compression.", metavar="BYTES", min=1)] = (
-        512 * 1024
+    format: Literal["lines", "envelope", "raw", "json", "ndjson", "csv", "length-prefixed"] = option(
+        "The format of the input.", default="lines"
     )
-    transactional_id: Annotated[
-        str | None, Option("Send everything in one transaction: all of it becomes visible, or nothing.", metavar="ID")
-    ] = None
-    transaction_timeout_ms: Annotated[int, Option("How long the transaction may stay open.", metavar="MS", min=1)] = (
-        900_000
+    template: str | None = option(
+        r"What a record looks like in the input, in consume's tokens: '%k\t%h\t%s\n'.", metavar="PATTERN"
     )
-    linger: Annotated[float, Option("How long to wait for more input before a batch is sent.", metavar="MS", min=0)] = 0
-    rate: Annotated[float | None, Option("At most N records a second.", metavar="N")] = None
-    tee: Annotated[bool, Option("Copy the input to stdout once it is acknowledged.", "-T")] = False
-    claim_check: Annotated[Path | None, Option("Store values in DIR, and send references to them.", metavar="DIR")] = (
-        None
+    delimiter: str | None = option(
+        r"What ends a record in the input; \0 is a zero byte. Default: a newline.", "-D", metavar="S"
     )
-    claim_check_above: Annotated[int, Option("With --claim-check: store only larger values.", metavar="BYTES")] = 0
+    key_separator: str | None = option("What separates the key from the value in a line.", "-K", metavar="S")
+    key: str | None = option("The key of every record; with -K, of lines without a separator.", metavar="KEY")
+    key_field: str | None = option("The field of JSON lines to take the key from.", metavar="F")
+    timestamp_field: str | None = option("The field of JSON lines to take the timestamp from.", metavar="F")
+    timestamp_unit: Literal["s", "ms", "us", "ns"] | None = option(
+        "The unit of numbers in --timestamp-field. Default: milliseconds.", show_default=False
+    )
+    topic_field: str | None = option("The field of JSON lines that names the topic to write the line to.", metavar="F")
+    own_topics: bool = flag("Write each envelope to the topic that it names.")
+    crlf: bool = flag(r"The lines end in \r\n: leave the \r out of the records.")
+    null_value: str | None = option("Values that equal X are null: tombstones.", metavar="X")
+    null_key: str | None = option("Keys that equal X are null.", metavar="X")
+    partition: int | None = option("Send everything to this partition. Default: as --partitioner decides.", metavar="N")
+    partitioner: str | None = option(
+        "murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a, fnv1a_random, hash-ref, "
+        "random, round_robin, sticky, or module:function. Default: murmur2, for records that name no partition.",
+        metavar="NAME",
+    )
+    headers: Sequence[str] = options("A header for every record.", "--header", "-H", metavar="K=V")
+    compression: Codec = option("How to compress batches.", "--compression", "--compression-codec", default="none")
+    acks: Acks = option("Which acknowledgement to wait for.", "--acks", "--request-required-acks", default="all")
+    batch_size: int = option(
+        "The size that a batch may have before compression.", default=512 * 1024, metavar="BYTES", min=1
+    )
+    transactional_id: str | None = option(
+        "Send everything in one transaction: all of it becomes visible, or nothing.", metavar="ID"
+    )
+    transaction_timeout_ms: int = option(
+        "How long the transaction may stay open.", default=900_000, metavar="MS", min=1
+    )
+    linger: float = option("How long to wait for more input before a batch is sent.", default=0, metavar="MS", min=0)
+    rate: float | None = option("At most N records a second.", metavar="N")
+    tee: bool = flag("Copy the input to stdout once it is acknowledged.", "-T")
+    claim_check: Path | None = option("Store values in DIR, and send references to them.", metavar="DIR")
+    claim_check_above: int = option("With --claim-check: store only larger values.", default=0, metavar="BYTES")
     schema_registry: SchemaRegistryOption = None
     schema_context: SchemaContextOption = None
-    schema_id: Annotated[
-        Literal["value", "header"],
-        Option("Where the id of a schema goes: in front of the value and the key, or into a header."),
-    ] = "value"
+    schema_id: Literal["value", "header"] = option(
+        "Where the id of a schema goes: in front of the value and the key, or into a header.", default="value"
+    )
     key_format: KeyFormatOption = None
     value_format: ValueFormatOption = None
-    value_schema: Annotated[
-        str | None,
-        Option(
-            "The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file; then :Message.",
-            metavar="SCHEMA",
-        ),
-    ] = None
-    key_schema: Annotated[str | None, Option("The schema of keys, likewise.", metavar="SCHEMA")] = None
-    schema_references: Annotated[
-        Sequence[str],
-        Option(
-            "What a schema's file refers to as NAME is SUBJECT of the registry; may be repeated.",
-            "--schema-reference",
-            metavar="NAME=SUBJECT[:VERSION]",
-        ),
-    ] = ()
-    schema_json: Annotated[
-        SchemaJson | None,
-        Option(
-            "JSON of a schema: tagged (Avro's unions name their branch) or plain. Default: both, if only one fits.",
-            show_default=False,
-        ),
-    ] = None
-    chunk: Annotated[int | None, Option("Send larger values in slices of this size.", metavar="BYTES", min=1)] = None
-    no_create: Annotated[bool, Option("Refuse a topic that does not exist, instead of creating it.")] = False
-    dry_run: Annotated[bool, Option("Read and check everything, but send nothing.")] = False
-    report: Annotated[
-        Literal["table", "json", "ndjson", "csv"] | None,
-        Option("Print for each partition how many records it got, and the first and last offset.", metavar="FMT"),
-    ] = None
+    value_schema: str | None = option(
+        "The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file; then :Message.",
+        metavar="SCHEMA",
+    )
+    key_schema: str | None = option("The schema of keys, likewise.", metavar="SCHEMA")
+    schema_references: Sequence[str] = options(
+        "What a schema's file refers to as NAME is SUBJECT of the registry.",
+        "--schema-reference",
+        metavar="NAME=SUBJECT[:VERSION]",
+    )
+    schema_json: SchemaJson | None = option(
+        "JSON of a schema: tagged (Avro's unions name their branch) or plain. Default: both, if only one fits.",
+        show_default=False,
+    )
+    chunk: int | None = option("Send larger values in slices of this size.", metavar="BYTES", min=1)
+    no_create: bool = flag("Refuse a topic that does not exist, instead of creating it.")
+    dry_run: bool = flag("Read and check everything, but send nothing.")
+    report: Literal["table", "json", "ndjson", "csv"] | None = option(
+        "Print for each partition how many records it got, and the first and last offset.", metavar="FMT"
+    )
 
     @property
     def uses_fields(self) -> bool:
@@ -364,14 +332,14 @@ def _with_key(key: bytes, rows: Rows) -> Rows:
     return rows.with_columns(keys=ByteStrings.repeat(key, len(rows)))
 
 
-def _header_section(options: Sequence[str]) -> bytes | None:
+def _header_section(headers: Sequence[str]) -> bytes | None:
     from core.records.record import encode_headers
 
     pairs = []
-    for option in options:
-        name, separator, value = option.partition("=")
+    for header in headers:
+        name, separator, value = header.partition("=")
         if not separator:
-            raise UsageError(f"--header {option}: expected NAME=VALUE")
+            raise UsageError(f"--header {header}: expected NAME=VALUE")
         pairs.append((name.encode(), value.encode()))
     return encode_headers(pairs) if pairs else None
 

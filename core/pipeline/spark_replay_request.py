@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
+from core.common.command_option import argument, ensure_compatible, excludes, flag, needs, option, options
 from core.common.decompression_limit import parse_size
 from core.common.errors import UsageError
 from core.pipeline.consume_request import ensure_in_order
@@ -63,88 +63,65 @@ class ReplayRequest:
     request again goes on with it.
     """
 
-    topics: Annotated[Sequence[str], Argument("The topics to replay.", metavar="TOPIC...")] = ()
-    to: Annotated[
-        str | None,
-        Option(
-            "Where to write: parquet:DIR, json:DIR, csv:DIR, orc:DIR, delta:DIR or topic:NAME; DIR may be a URL.",
-            metavar="KIND:WHERE",
-        ),
-    ] = None
+    topics: Sequence[str] = argument("The topics to replay.", default=(), metavar="TOPIC...")
+    to: str | None = option(
+        "Where to write: parquet:DIR, json:DIR, csv:DIR, orc:DIR, delta:DIR or topic:NAME; DIR may be a URL.",
+        metavar="KIND:WHERE",
+    )
     source: str = ""
-    from_: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "beginning"
-    until: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "end"
-    from_group: Annotated[str, Option("Begin at the offsets that this group committed.", metavar="GROUP")] = ""
-    latest_per_key: Annotated[bool, Option("Only the last record of each key, as compaction would leave it.")] = False
-    partition_by: Annotated[
-        Sequence[str],
-        Option(
-            "Write folders: by day, hour, COLUMN, date(timestamp), value.FIELD or NAME=EXPRESSION; may be repeated.",
-            metavar="WHAT",
-        ),
-    ] = ()
-    compression: Annotated[
-        str,
-        Option(
-            "How files are compressed: zstd, snappy, gzip, lz4 or none. Default: zstd; none for json and csv.",
-            metavar="CODEC",
-        ),
-    ] = ""
-    file_size: Annotated[
-        str, Option("About how large a file may become, as 256M. Default: one file a task.", metavar="BYTES")
-    ] = ""
-    continue_: Annotated[
-        bool, Option("When the replay that is there is done, replay what came since to the same place.")
-    ] = False
-    single_writer: Annotated[
-        bool, Option("Write to a store that can't keep two replays apart: no other one runs there.")
-    ] = False
-    columns: Annotated[str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")] = ""
-    key_format: Annotated[
-        str, Option("How keys are written: binary, or as text of a format of plog consume.", metavar="FORMAT")
-    ] = "binary"
-    value_format: Annotated[
-        str,
-        Option(
-            "How values are written: binary, or decoded as plog consume does it: registry, avro, protobuf[:Message], "
-            "jsonschema, json, msgpack and cbor become columns; string, long, int, double, uuid and base64 text.",
-            metavar="FORMAT",
-        ),
-    ] = "binary"
+    from_: str = option("A place as in plog consume.", default="beginning", metavar="WHERE")
+    until: str = option("A place as in plog consume.", default="end", metavar="WHERE")
+    from_group: str = option("Begin at the offsets that this group committed.", default="", metavar="GROUP")
+    latest_per_key: bool = flag("Only the last record of each key, as compaction would leave it.")
+    partition_by: Sequence[str] = options(
+        "Write folders: by day, hour, COLUMN, date(timestamp), value.FIELD or NAME=EXPRESSION.", metavar="WHAT"
+    )
+    compression: str = option(
+        "How files are compressed: zstd, snappy, gzip, lz4 or none. Default: zstd; none for json and csv.",
+        default="",
+        metavar="CODEC",
+    )
+    file_size: str = option(
+        "About how large a file may become, as 256M. Default: one file a task.", default="", metavar="BYTES"
+    )
+    continue_: bool = flag("When the replay that is there is done, replay what came since to the same place.")
+    single_writer: bool = flag("Write to a store that can't keep two replays apart: no other one runs there.")
+    columns: str = option("Which columns of Spark's Kafka source to write. Default: all.", default="", metavar="A,B")
+    key_format: str = option(
+        "How keys are written: binary, or as text of a format of plog consume.", default="binary", metavar="FORMAT"
+    )
+    value_format: str = option(
+        "How values are written: binary, or decoded as plog consume does it: registry, avro, protobuf[:Message], "
+        "jsonschema, json, msgpack and cbor become columns; string, long, int, double, uuid and base64 text.",
+        default="binary",
+        metavar="FORMAT",
+    )
     schema_registry: SchemaRegistryOption = None
     schema_context: SchemaContextOption = None
     value_schema: ValueSchemaOption = None
     key_schema: KeySchemaOption = None
     schema_json: SchemaJsonOption = None
-    schema: Annotated[
-        str,
-        Option(
-            "The columns of decoded values, such as 'id INT, name STRING'. Default: as the schema or a sample shows.",
-            metavar="DDL",
-        ),
-    ] = ""
-    dead_letter: Annotated[
-        str,
-        Option(
-            "Write records whose value does not decode or fit there, with the reason, and end with exit code 1.",
-            metavar="[parquet|json:]URL",
-        ),
-    ] = ""
-    timezone: Annotated[
-        str, Option("The time zone of days and hours in names of folders, as Europe/Berlin.", metavar="ZONE")
-    ] = "UTC"
-    transform: Annotated[
-        str, Option("A function that takes a DataFrame and returns one.", metavar="MODULE:FUNCTION")
-    ] = ""
-    isolation: Annotated[
-        str, Option("Which records to replay: read_committed or read_uncommitted.", metavar="LEVEL")
-    ] = "read_committed"
-    allow_loss: Annotated[
-        bool, Option("Go on after damaged or missing offsets, list them, and end with exit code 1.")
-    ] = False
-    bad_timestamps: Annotated[
-        str, Option("What to do with timestamps that Spark can't represent.", metavar="error|null")
-    ] = "error"
+    schema: str = option(
+        "The columns of decoded values, such as 'id INT, name STRING'. Default: as the schema or a sample shows.",
+        default="",
+        metavar="DDL",
+    )
+    dead_letter: str = option(
+        "Write records whose value does not decode or fit there, with the reason, and end with exit code 1.",
+        default="",
+        metavar="[parquet|json:]URL",
+    )
+    timezone: str = option(
+        "The time zone of days and hours in names of folders, as Europe/Berlin.", default="UTC", metavar="ZONE"
+    )
+    transform: str = option("A function that takes a DataFrame and returns one.", default="", metavar="MODULE:FUNCTION")
+    isolation: str = option(
+        "Which records to replay: read_committed or read_uncommitted.", default="read_committed", metavar="LEVEL"
+    )
+    allow_loss: bool = flag("Go on after damaged or missing offsets, list them, and end with exit code 1.")
+    bad_timestamps: str = option(
+        "What to do with timestamps that Spark can't represent.", default="error", metavar="error|null"
+    )
 
     @property
     def kind(self) -> str:

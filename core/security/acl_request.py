@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
-from typing import Annotated
 
-from core.common.command_option import Option, ensure_compatible, excludes, needs
+from core.common.command_option import ensure_compatible, excludes, flag, needs, option, options
 from core.common.errors import UsageError
 from core.common.topic_partition import is_valid_topic_name
 from core.security.acl import (
@@ -53,64 +52,30 @@ class AclRequest:
     combined, each with each.
     """
 
-    principals: Annotated[
-        Sequence[str],
-        Option("ACLs that allow or deny this principal; may be repeated.", "--principal", metavar="TYPE:NAME"),
-    ] = ()
-    allow_principals: Annotated[
-        Sequence[str],
-        Option("An allowed principal, such as User:alice; may be repeated.", "--allow-principal", metavar="TYPE:NAME"),
-    ] = ()
-    deny_principals: Annotated[
-        Sequence[str], Option("A denied principal; may be repeated.", "--deny-principal", metavar="TYPE:NAME")
-    ] = ()
-    allow_hosts: Annotated[
-        Sequence[str],
-        Option("A client IP address for --allow-principal; may be repeated.", "--allow-host", metavar="IP"),
-    ] = ()
-    deny_hosts: Annotated[
-        Sequence[str], Option("A client IP address for --deny-principal; may be repeated.", "--deny-host", metavar="IP")
-    ] = ()
-    operations: Annotated[
-        Sequence[str],
-        Option("An operation, such as Read or DescribeConfigs; may be repeated.", "--operation", metavar="NAME"),
-    ] = ()
-    producer: Annotated[
-        bool, Option("Write, Describe and Create on each --topic; Write and Describe on each --transactional-id.")
-    ] = False
-    consumer: Annotated[bool, Option("Read and Describe on each --topic; Read on each --group.")] = False
-    idempotent: Annotated[bool, Option("With --producer: IdempotentWrite on the cluster, for brokers before 2.8.")] = (
-        False
+    principals: Sequence[str] = options("ACLs that allow or deny this principal.", "--principal", metavar="TYPE:NAME")
+    allow_principals: Sequence[str] = options(
+        "An allowed principal, such as User:alice.", "--allow-principal", metavar="TYPE:NAME"
     )
-    topics: Annotated[
-        Sequence[str], Option("A topic, or * for all; may be repeated.", "--topic", metavar="TOPIC", completes="topic")
-    ] = ()
-    groups: Annotated[
-        Sequence[str], Option("A consumer group; may be repeated.", "--group", metavar="GROUP", completes="group")
-    ] = ()
-    cluster: Annotated[bool, Option("The cluster itself.")] = False
-    transactional_ids: Annotated[
-        Sequence[str], Option("A transactional id; may be repeated.", "--transactional-id", metavar="ID")
-    ] = ()
-    delegation_tokens: Annotated[
-        Sequence[str], Option("A delegation token; may be repeated.", "--delegation-token", metavar="ID")
-    ] = ()
-    user_principals: Annotated[
-        Sequence[str],
-        Option(
-            "A user for whom others may create delegation tokens; may be repeated.",
-            "--user-principal",
-            metavar="TYPE:NAME",
-        ),
-    ] = ()
-    pattern: Annotated[
-        PatternChoice | None,
-        Option(
-            "The type of the ACLs: literal (the default) or prefixed; to find ACLs also any, for both, and match, for "
-            "all that apply to the name.",
-            "--resource-pattern-type",
-        ),
-    ] = None
+    deny_principals: Sequence[str] = options("A denied principal.", "--deny-principal", metavar="TYPE:NAME")
+    allow_hosts: Sequence[str] = options("A client IP address for --allow-principal.", "--allow-host", metavar="IP")
+    deny_hosts: Sequence[str] = options("A client IP address for --deny-principal.", "--deny-host", metavar="IP")
+    operations: Sequence[str] = options("An operation, such as Read or DescribeConfigs.", "--operation", metavar="NAME")
+    producer: bool = flag("Write, Describe and Create on each --topic; Write and Describe on each --transactional-id.")
+    consumer: bool = flag("Read and Describe on each --topic; Read on each --group.")
+    idempotent: bool = flag("With --producer: IdempotentWrite on the cluster, for brokers before 2.8.")
+    topics: Sequence[str] = options("A topic, or * for all.", "--topic", metavar="TOPIC", completes="topic")
+    groups: Sequence[str] = options("A consumer group.", "--group", metavar="GROUP", completes="group")
+    cluster: bool = flag("The cluster itself.")
+    transactional_ids: Sequence[str] = options("A transactional id.", "--transactional-id", metavar="ID")
+    delegation_tokens: Sequence[str] = options("A delegation token.", "--delegation-token", metavar="ID")
+    user_principals: Sequence[str] = options(
+        "A user for whom others may create delegation tokens.", "--user-principal", metavar="TYPE:NAME"
+    )
+    pattern: PatternChoice | None = option(
+        "The type of the ACLs: literal (the default) or prefixed; to find ACLs also any, for both, and match, for "
+        "all that apply to the name.",
+        "--resource-pattern-type",
+    )
 
     def __post_init__(self) -> None:
         ensure_compatible(self, RULES)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from core.common.command_option import Argument, Option
+from core.common.command_option import argument, flag, option
 from core.common.errors import UsageError
 
 
@@ -14,37 +13,28 @@ from core.common.errors import UsageError
 class RedriveRequest:
     """Holds the options of `plog redrive`; immutable."""
 
-    topic: Annotated[str, Argument("The topic of the dead letters.", metavar="DLQ", completes="topic")]
-    to: Annotated[
-        str | None, Option("Where records go whose headers name no topic. Default: they stay.", metavar="TOPIC")
-    ] = None
-    header: Annotated[
-        str | None, Option("The header that names the topic. Default: those that frameworks write.", metavar="NAME")
-    ] = None
-    filters: Annotated[
-        Sequence[str], Option("Only records for which this holds; may be repeated (help filter).", "--filter")
-    ] = ()
-    limit: Annotated[int | None, Option("Send at most N records.", "--limit", "-n", metavar="N", min=0)] = None
-    max_tries: Annotated[
-        int | None, Option("Records that were sent back N times already stay.", metavar="N", min=1)
-    ] = None
-    park: Annotated[str | None, Option("Send records that would stay to this topic.", metavar="TOPIC")] = None
-    same_partition: Annotated[
-        bool, Option("Send each record to the partition that it came from. Default: as its key decides.")
-    ] = False
-    keep_timestamp: Annotated[bool, Option("Keep the record's timestamp. Default: now.")] = False
-    fetch_original: Annotated[
-        bool, Option("Read the original where a dead letter is a reference without key and value.")
-    ] = False
-    internal: Annotated[bool, Option("Send to internal topics of Kafka Streams, too.")] = False
-    rate: Annotated[float | None, Option("At most N records a second.", metavar="N")] = None
-    group: Annotated[
-        str | None,
-        Option("The group that keeps what is done, and the transactional id. Default: plog-redrive.DLQ.", metavar="G"),
-    ] = None
-    again: Annotated[bool, Option("Begin again, with records that were sent back already.")] = False
-    dry_run: Annotated[bool, Option("Show what would be sent where, and send nothing.")] = False
-    each: Annotated[bool, Option("List each record, instead of sums.")] = False
+    topic: str = argument("The topic of the dead letters.", metavar="DLQ", completes="topic")
+    to: str | None = option("Where records go whose headers name no topic. Default: they stay.", metavar="TOPIC")
+    header: str | None = option(
+        "The header that names the topic. Default: those that frameworks write.", metavar="NAME"
+    )
+    filters: Sequence[str] = option(
+        "Only records for which this holds; may be repeated (help filter).", "--filter", default=()
+    )
+    limit: int | None = option("Send at most N records.", "--limit", "-n", metavar="N", min=0)
+    max_tries: int | None = option("Records that were sent back N times already stay.", metavar="N", min=1)
+    park: str | None = option("Send records that would stay to this topic.", metavar="TOPIC")
+    same_partition: bool = flag("Send each record to the partition that it came from. Default: as its key decides.")
+    keep_timestamp: bool = flag("Keep the record's timestamp. Default: now.")
+    fetch_original: bool = flag("Read the original where a dead letter is a reference without key and value.")
+    internal: bool = flag("Send to internal topics of Kafka Streams, too.")
+    rate: float | None = option("At most N records a second.", metavar="N")
+    group: str | None = option(
+        "The group that keeps what is done, and the transactional id. Default: plog-redrive.DLQ.", metavar="G"
+    )
+    again: bool = flag("Begin again, with records that were sent back already.")
+    dry_run: bool = flag("Show what would be sent where, and send nothing.")
+    each: bool = flag("List each record, instead of sums.")
 
     @property
     def group_id(self) -> str:
@@ -56,6 +46,6 @@ class RedriveRequest:
             raise UsageError(f"--rate {self.rate:g}: expected a number above 0 of records a second")
         if self.group == "":
             raise UsageError("--group is empty")
-        for option, name in (("--to", self.to), ("--park", self.park)):
+        for other, name in (("--to", self.to), ("--park", self.park)):
             if name == self.topic:
-                raise UsageError(f"{option} {name}: that is the topic of the dead letters itself")
+                raise UsageError(f"{other} {name}: that is the topic of the dead letters itself")

@@ -11,15 +11,16 @@ import typer
 
 from cli import main
 from cli.plog_command import command, new_app
-from core.common.command_option import Argument, Option
+from cli.typer_internals import ClickException
+from core.common.command_option import REQUIRED, Option, argument, flag, option, options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    folder: Annotated[Path, Option("Which folder.", "-f", metavar="DIR")] = Path("here")
+    folder: Path = option("Which folder.", "-f", default=Path("here"), metavar="DIR")
     found: int = 7
     from_: Annotated[str, Option("Where to begin.", "--from", "--offset")] = "start"
-    hidden: Annotated[bool, Option("Hidden files, too.")] = False
+    hidden: bool = flag("Hidden files, too.")
 
 
 Unhidden = Annotated[Where, ("hidden",)]
@@ -33,9 +34,7 @@ def test_a_dataclass_stands_for_its_options() -> None:
     app, called = new_app(), list[object]()
 
     @command(app)
-    def walk(
-        what: Annotated[str, Argument("What.")], where: Where, deep: Annotated[int, Option("How deep.")] = 1
-    ) -> None:
+    def walk(what: str = argument("What."), *, where: Where, deep: int = option("How deep.", default=1)) -> None:
         called.append((what, where, deep))
 
     assert names_of(app)[:5] == [
@@ -56,6 +55,23 @@ def test_fields_may_be_left_out() -> None:
     assert "hidden" not in dict(names_of(app))
     app(["--offset", "end"], standalone_mode=False)
     assert called == [Where(from_="end")]
+
+
+def test_an_option_may_be_needed_or_repeated() -> None:
+    app, called = new_app(), list[object]()
+
+    @command(app)
+    def walk(
+        who: str = option("Who walks.", default=REQUIRED), legs: list[str] | None = options("A leg.", "--leg")
+    ) -> None:
+        called.append((who, legs))
+
+    assert [one.help for one in typer.main.get_command(app).params][:2] == ["Who walks.", "A leg; may be repeated."]
+    app(["--who", "Ann", "--leg", "1", "--leg", "2"], standalone_mode=False)
+    app(["--who", "Ann"], standalone_mode=False)
+    assert called == [("Ann", ["1", "2"]), ("Ann", None)]
+    with pytest.raises(ClickException, match="Missing parameter: who"):
+        app([], standalone_mode=False)
 
 
 def test_an_installation_that_lacks_a_package(capsys: pytest.CaptureFixture[str]) -> None:
