@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from rich.style import Style
 from rich.text import Text
@@ -21,6 +21,7 @@ from cli.inspect.line_view import BAD, Column, Row, TableView, number_text, styl
 from cli.inspect.screen import InspectScreen
 from cli.inspect.text_view import Detail, TextLine, TextView
 from cli.progress import size_text
+from core.common.errors import PlogError
 from core.common.printable import printable
 from core.common.time_text import duration_text
 from core.common.topic_partition import TopicPartition
@@ -33,20 +34,27 @@ from core.view.files.verification import RecoveryPlan, Verification
 _SHOW_SECONDS = 0.25
 
 
-class CheckingScreen(InspectScreen):
-    """Subclasses supply the work (`checking`), and show its results (`show_found`). Leaving the screen stops the work;
-    going on from it to another does not.
+C = TypeVar("C", bound=Checking)
+
+
+class CheckingScreen(InspectScreen, Generic[C]):
+    """Subclasses make the work (`begin`), and show its results (`show_found`). Leaving the screen stops the work; going
+    on from it to another does not.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("x", "stop", "Stop"), Binding("r", "again", "Again")]
     DEFAULT_CSS = "CheckingScreen #progress { height: auto; max-height: 6; padding: 0 1; }"
 
-    def __init__(self, path: Path, checking: Checking) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__("check")
         self.path = path
-        self.checking = checking
+        self.checking = self.begin()
 
     # --- for subclasses
+
+    def begin(self) -> C:
+        """Makes the work, before each run of it."""
+        raise NotImplementedError
 
     def views(self) -> Iterable[Widget]:
         """Returns the widgets below the line of the progress."""
@@ -83,8 +91,13 @@ class CheckingScreen(InspectScreen):
     def start(self) -> None:
         """Begins the work, after stopping the run before."""
         self.checking.stop()
+        self.checking = self.begin()
         self.tell_problem(None)
-        self.in_background(self.checking.start(), lambda _: self.show_now())
+        self.in_background(self.checking.run, lambda _: self.show_now(), failed=self._fail)
+        self.show_now()
+
+    def _fail(self, error: PlogError) -> None:
+        self.tell_problem(error)
         self.show_now()
 
     def action_again(self) -> None:
@@ -104,7 +117,6 @@ class CheckingScreen(InspectScreen):
         if state is CheckState.STOPPED:
             text += "; r begins again"
         self.query_one("#progress", Static).update(Text(printable(text)))
-        self.tell_problem(self.checking.error)
         self.show_found()
 
     # --- places
@@ -172,7 +184,7 @@ _COLUMNS = (
 )
 
 
-class VerifyScreen(CheckingScreen):
+class VerifyScreen(CheckingScreen[Verification]):
     """Checks a file, a partition's folder or a data directory, and shows the findings so far."""
 
     HELP = """
@@ -197,11 +209,13 @@ Leaving the screen stops the check; going on from it to the bytes or the records
     ]
 
     def __init__(self, path: Path) -> None:
-        self.verification = Verification(path)
-        super().__init__(path, self.verification)
         self._is_deep = False
+        super().__init__(path)
         self._found: list[Finding] = []
         self._rows: list[Row] = []
+
+    def begin(self) -> Verification:
+        return Verification(self.path, VerifyOptions(is_deep=self._is_deep))
 
     def views(self) -> Iterable[Widget]:
         self.view = TableView(_COLUMNS, id="findings", empty_text="nothing was found so far")
@@ -217,14 +231,14 @@ Leaving the screen stops the check; going on from it to the bytes or the records
     # --- findings
 
     def show_found(self) -> None:
-        findings = self.verification.findings
+        findings = self.checking.findings
         if findings is not self._found:
             self._found, self._rows = findings, []
         new = findings[len(self._rows) :]
         if new or len(self.view.rows) != len(self._rows):
             self._rows += [self._row(len(self._rows) + number, one) for number, one in enumerate(new)]
             self.view.show(list(self._rows))
-        is_finished = self.verification.state is CheckState.FINISHED
+        is_finished = self.checking.state is CheckState.FINISHED
         if is_finished:
             self._note_findings()
         self.view.say_when_empty("nothing is wrong" if is_finished else "nothing was found so far")
@@ -239,7 +253,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
             if checked in (folder.absolute(), *folder.absolute().parents)
         }
         known: dict[TopicPartition, list[Finding]] = {partition: [] for partition in of_folder.values()}
-        for finding in self.verification.findings:
+        for finding in self.checking.findings:
             path = Path(finding.path).absolute()
             found = of_folder.get(path) or of_folder.get(path.parent)
             if found is not None:
@@ -250,10 +264,10 @@ Leaving the screen stops the check; going on from it to the bytes or the records
         return {**finding_row(finding), "number": number, "file": name_below(finding.path, self.path)}
 
     def finished_text(self) -> str:
-        checked_bytes = self.verification.progress.checked_bytes
-        count = len(self.verification.findings)
+        checked_bytes = self.checking.progress.checked_bytes
+        count = len(self.checking.findings)
         found = checked_text(str(self.path), count, checked_bytes, is_deep=self._is_deep)
-        return "\n".join([found, *map(unchecked_text, self.verification.unchecked)])
+        return "\n".join([found, *map(unchecked_text, self.checking.unchecked)])
 
     @property
     def finding(self) -> Finding | None:
@@ -294,9 +308,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
     def action_deep(self) -> None:
         """Checks again, with every batch decoded; or without, if it was."""
-        self.checking.stop()
         self._is_deep = not self._is_deep
-        self.verification.options = VerifyOptions(is_deep=self._is_deep)
         self.show_title()
         self.start()
 
@@ -353,7 +365,7 @@ _STEP_COLUMNS = (
 )
 
 
-class PlanScreen(CheckingScreen):
+class PlanScreen(CheckingScreen[RecoveryPlan]):
     """Lists the steps of the plan; Enter shows the bytes of one."""
 
     HELP = """
@@ -375,10 +387,12 @@ back.
 
     def __init__(self, path: Path, *, fixes_bits: bool = False) -> None:
         """With `fixes_bits` single flipped bits would be corrected, which costs no records."""
-        self.plan = RecoveryPlan(path)
-        self._set_fixes_bits(fixes_bits=fixes_bits)
-        super().__init__(path, self.plan)
+        self._fixes_bits = fixes_bits
+        super().__init__(path)
         self._steps: list[Step] = []
+
+    def begin(self) -> RecoveryPlan:
+        return RecoveryPlan(self.path, RecoveryOptions(fixes_bits=self._fixes_bits))
 
     def views(self) -> Iterable[Widget]:
         self.view = TableView(_STEP_COLUMNS, id="steps", empty_text="no plan is made yet")
@@ -386,32 +400,29 @@ back.
         yield Detail(id="step-detail")
 
     def title_text(self) -> str:
-        return f"recover{' --fix-bits' * self.plan.options.fixes_bits}, a plan  {self.path}"
+        return f"recover{' --fix-bits' * self._fixes_bits}, a plan  {self.path}"
 
     def command_line(self) -> str:
-        return f"plog recover {shlex.quote(str(self.path))}{' --fix-bits' * self.plan.options.fixes_bits}"
-
-    def _set_fixes_bits(self, *, fixes_bits: bool) -> None:
-        self.plan.options = RecoveryOptions(fixes_bits=fixes_bits)
+        return f"plog recover {shlex.quote(str(self.path))}{' --fix-bits' * self._fixes_bits}"
 
     def action_fix_bits(self) -> None:
         """Plans again, with flipped bits corrected, or without."""
-        self._set_fixes_bits(fixes_bits=not self.plan.options.fixes_bits)
+        self._fixes_bits = not self._fixes_bits
         self.start()
         self.show_title()
 
     def finished_text(self) -> str:
-        *of_folders, of_all = self.plan.summary
-        lines = [of_all, *self.plan.notes]
-        if any(step.action.changes for step in self.plan.steps):
+        *of_folders, of_all = self.checking.summary
+        lines = [of_all, *self.checking.notes]
+        if any(step.action.changes for step in self.checking.steps):
             lines.append(f"to carry it out: {self.command_line()} --apply")
         return "\n".join([*lines, *of_folders])
 
     def show_found(self) -> None:
-        if self._steps is not self.plan.steps:
-            self._steps = self.plan.steps
+        if self._steps is not self.checking.steps:
+            self._steps = self.checking.steps
             self.view.show([self._row(number, step) for number, step in enumerate(self._steps)])
-        is_finished = self.plan.state is CheckState.FINISHED
+        is_finished = self.checking.state is CheckState.FINISHED
         self.view.say_when_empty("nothing to recover" if is_finished else "no plan is made yet")
         self._show_detail()
 

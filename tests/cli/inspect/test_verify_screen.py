@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from cli.findings_out import finding_text
 from cli.inspect.verify_screen import FindingScreen, PlanScreen, VerifyScreen, progress_text
 from core.inspector.recover.recovery_plan import step_text
-from core.view.files.checking import CheckProgress, CheckRun, CheckState
+from core.view.files.checking import Checking, CheckProgress, CheckState
 from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import fingerprint
@@ -49,7 +49,7 @@ async def test_the_findings_are_what_the_command_prints_at_each_size() -> None:
     done = call_plog("verify", str(DAMAGED))
     async with inspecting(DAMAGED) as pilot:
         screen = await open_verify(pilot, DAMAGED)
-        assert [finding_text(one) for one in screen.verification.findings] == done.stdout.decode().splitlines()
+        assert [finding_text(one) for one in screen.checking.findings] == done.stdout.decode().splitlines()
         assert screen.command_line() == f"plog verify {DAMAGED}"
         for size in SIZES:
             await pilot.resize_terminal(*size)
@@ -101,10 +101,10 @@ async def test_the_plan_is_what_recover_prints_and_all_lead_to_their_bytes_and_r
         assert (str(places[3][0]), places[3][1]) == ("c_bitflip_length-0", 22)
         plan = pilot.app.screen
         assert isinstance(plan, PlanScreen)
-        assert "".join(f"{step_text(step)}\n" for step in plan.plan.steps) == done.stdout.decode()
+        assert "".join(f"{step_text(step)}\n" for step in plan.checking.steps) == done.stdout.decode()
         assert plan.command_line() == f"plog recover {DAMAGED} --fix-bits"
         await press(pilot, "f")
-        assert "".join(f"{step_text(step)}\n" for step in plan.plan.steps) == without.stdout.decode()
+        assert "".join(f"{step_text(step)}\n" for step in plan.checking.steps) == without.stdout.decode()
         assert plan.command_line() == f"plog recover {DAMAGED}"
         await press(pilot, "f")
         for size in SIZES:
@@ -112,7 +112,7 @@ async def test_the_plan_is_what_recover_prints_and_all_lead_to_their_bytes_and_r
             await settled(pilot)
             text = squeezed(screen_text(pilot.app))
             assert squeezed("9 steps, 2 records lost") in text
-            assert squeezed(step_text(plan.plan.steps[0])) in text
+            assert squeezed(step_text(plan.checking.steps[0])) in text
             assert squeezed(f"to carry it out: plog recover {DAMAGED} --fix-bits --apply") in text
     assert fingerprint(DAMAGED) == before
 
@@ -122,15 +122,15 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_at_it, self.may_go_on = threading.Event(), threading.Event()
-        add_bytes = CheckRun.add_bytes
+        add_bytes = Checking.add_bytes
 
-        def add(run: CheckRun, size_bytes: int) -> None:
+        def add(run: Checking, size_bytes: int) -> None:
             add_bytes(run, size_bytes)
             if run.checked_bytes:
                 self.is_at_it.set()
                 self.may_go_on.wait()
 
-        monkeypatch.setattr(CheckRun, "add_bytes", add)
+        monkeypatch.setattr(Checking, "add_bytes", add)
 
     def hold_again(self) -> None:
         self.is_at_it.clear()
@@ -158,20 +158,20 @@ async def test_the_progress_is_shown_and_the_check_stopped_and_begun_again(monke
         await pilot.press("x")
         held.may_go_on.set()
         await settled(pilot)
-        states = [screen.verification.state]
+        states = [screen.checking.state]
         assert re.search(r"stopped: .* left.*; r begins again", unbroken(screen_text(pilot.app)))
         await press(pilot, "r")
-        assert len(screen.verification.findings) == 3
+        assert len(screen.checking.findings) == 3
         assert "3 findings, 13.0 KB of log checked" in unbroken(screen_text(pilot.app))
         held.hold_again()
         await pilot.press("r")
         await until(pilot, held.is_at_it.is_set)
         await pilot.press("question_mark", "escape")  # going on and coming back does not stop it
-        states.append(screen.verification.state)
+        states.append(screen.checking.state)
         await pilot.press("escape")
         held.may_go_on.set()
         await settled(pilot)
-        states.append(screen.verification.state)
+        states.append(screen.checking.state)
         assert states == [CheckState.STOPPED, CheckState.RUNNING, CheckState.STOPPED]
         await until(pilot, lambda: "inspect-check" not in {one.name for one in threading.enumerate()})
 
