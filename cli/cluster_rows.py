@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cli.output import OutputFormat, Row, write_rows
+from cli.output import Listing, OutputFormat, Row
 from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.cluster.description.cluster_health import partition_health
 from core.cluster.description.feature_args import features_of
@@ -18,22 +18,13 @@ if TYPE_CHECKING:
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery
     from core.cluster.controller.leaderless_partition import LeaderlessPartition
 
-STATUS_COLUMNS = ["broker", "listeners", "rack", "controller", "state", "zookeeper_silence_ms", "apis", "failure"]
-OF_CLUSTER = [
-    "cluster_id",
-    "controller_id",
-    "voters",
-    "features",
-    "partitions",
-    "leaderless",
-    "under_replicated",
-    "under_min_isr",
-    "offline_replicas",
-    "not_preferred",
-    "problems",
-    "waiting",
-]
-"""Shown once above the table; other formats have it with each broker."""
+STATUS = Listing(
+    "broker listeners rack controller state zookeeper_silence_ms apis",
+    further="failure cluster_id controller_id voters features partitions leaderless under_replicated under_min_isr "
+    "offline_replicas not_preferred problems waiting",
+    optional="rack controller state zookeeper_silence_ms apis",
+    drops="apis rack",
+)
 
 
 def status_rows(
@@ -81,6 +72,9 @@ def _state(broker: BrokerDescription) -> str:
     return "registered" if broker.listeners else "not registered"
 
 
+APIS = Listing("key api min max brokers", drops="key")
+
+
 def api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
     """Returns one row for each range of an API's versions, with its brokers; `shows_all`: even if all have it."""
     asked = sum(broker.versions is not None for broker in found.brokers)
@@ -100,7 +94,7 @@ def api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
     ]
 
 
-FEATURE_COLUMNS = ["feature", "finalized", "min", "max", "brokers"]
+FEATURES = Listing("feature finalized min max brokers", further="epoch")
 
 
 def feature_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
@@ -125,18 +119,11 @@ def feature_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
     ]
 
 
-BROKER_COLUMNS = [
-    "broker",
-    "address",
-    "rack",
-    "version",
-    "state",
-    "replicas",
-    "leaders",
-    "lagging",
-    "size_bytes",
-    "failed_dirs",
-]
+BROKERS = Listing(
+    "broker address rack version state replicas leaders lagging size_bytes failed_dirs",
+    optional="rack version state failed_dirs",
+    drops="version address rack",
+)
 
 
 def broker_row(
@@ -157,8 +144,11 @@ def broker_row(
     }
 
 
-TOPIC_COLUMNS = ["topic", "partitions", "replicas", "min_isr", "under_replicated"]
-TOPIC_FAULTS = ["leaderless", "under_min_isr", "offline_replicas", "not_preferred"]
+TOPICS = Listing(
+    "topic partitions replicas min_isr under_replicated leaderless under_min_isr offline_replicas not_preferred",
+    optional="leaderless under_min_isr offline_replicas not_preferred",
+    drops="not_preferred offline_replicas min_isr",
+)
 
 
 def topic_row(name: str, placed: Sequence[ReplicatedPartition]) -> Row:
@@ -172,21 +162,12 @@ def topic_row(name: str, placed: Sequence[ReplicatedPartition]) -> Row:
     }
 
 
-REPLICA_COLUMNS = [
-    "partition",
-    "broker",
-    "role",
-    "in_sync",
-    "eligible",
-    "start_offset",
-    "end_offset",
-    "lag",
-    "size_bytes",
-    "lag_bytes",
-    "why_out_of_sync",
-]
-OF_PARTITION = ["leader", "leader_epoch", "replicas", "isr", "elr", "min_isr", "log_end", "high_watermark"]
-"""Shown once above the table; other formats have it with each replica."""
+REPLICAS = Listing(
+    "partition broker role in_sync eligible start_offset end_offset lag size_bytes lag_bytes why_out_of_sync",
+    further="leader leader_epoch replicas isr elr min_isr log_end high_watermark",
+    drops="start_offset eligible size_bytes lag_bytes",
+    hides_unknown=True,
+)
 
 
 def replica_rows(report: PartitionReport) -> list[Row]:
@@ -219,45 +200,33 @@ def replica_rows(report: PartitionReport) -> list[Row]:
 
 
 def write_status(rows: Sequence[Row], output: OutputFormat) -> None:
-    if output is not OutputFormat.table:
-        write_rows(rows, [*STATUS_COLUMNS, *OF_CLUSTER], output)
-        return
-    shown = [{**row, "controller": _yes(row["controller"])} for row in rows]
-    kept = [name for name in STATUS_COLUMNS[:-1] if name in ("broker", "listeners") or any(row[name] for row in shown)]
-    write_rows(shown, kept, output, drops=["apis", "rack"])
+    if output is OutputFormat.table:
+        rows = [{**row, "controller": _yes(row["controller"])} for row in rows]
+    STATUS.write(rows, output)
 
 
 def write_brokers(rows: Sequence[Row], output: OutputFormat) -> None:
-    if output is not OutputFormat.table:
-        write_rows(rows, BROKER_COLUMNS, output)
-        return
-    shown = [{**row, "lagging": len(row["lagging"])} for row in rows]
-    kept = [
-        name for name in BROKER_COLUMNS if name not in ("rack", "version", "failed_dirs") or any(r[name] for r in rows)
-    ]
-    if all(row["state"] == "reachable" for row in rows):
-        kept.remove("state")
-    write_rows(shown, kept, output, drops=["version", "address", "rack"])
-
-
-def write_topics(rows: Sequence[Row], output: OutputFormat) -> None:
-    if output is not OutputFormat.table:
-        write_rows(rows, [*TOPIC_COLUMNS, *TOPIC_FAULTS], output)
-        return
-    faults = [name for name in TOPIC_FAULTS if any(row[name] for row in rows)]
-    write_rows(rows, [*TOPIC_COLUMNS, *faults], output, drops=["not_preferred", "offline_replicas", "min_isr"])
+    if output is OutputFormat.table:
+        is_well = all(row["state"] == "reachable" for row in rows)
+        rows = [{**row, "lagging": len(row["lagging"]), "state": None if is_well else row["state"]} for row in rows]
+    BROKERS.write(rows, output)
 
 
 def write_replicas(rows: Sequence[Row], output: OutputFormat) -> None:
-    if output is not OutputFormat.table:
-        write_rows(rows, [*REPLICA_COLUMNS, *OF_PARTITION], output)
-        return
-    shown = [{**row, "in_sync": _yes(row["in_sync"]), "eligible": _yes(row["eligible"])} for row in rows]
-    kept = [name for name in REPLICA_COLUMNS if any(row[name] not in (None, "") for row in shown)]
-    if len({row["partition"] for row in rows}) == 1:
-        kept.remove("partition")  # the line above says which
-    write_rows(shown, kept, output, drops=["start_offset", "eligible", "size_bytes", "lag_bytes"])
+    if output is OutputFormat.table:
+        is_one = len({row["partition"] for row in rows}) == 1  # and the line above says which
+        rows = [
+            {
+                **row,
+                "partition": None if is_one else row["partition"],
+                "in_sync": _yes(row["in_sync"]),
+                "eligible": _yes(row["eligible"]),
+                "why_out_of_sync": row["why_out_of_sync"] or None,
+            }
+            for row in rows
+        ]
+    REPLICAS.write(rows, output)
 
 
-def _yes(value: object) -> str:
-    return "yes" if value else ""
+def _yes(value: object) -> str | None:
+    return "yes" if value else None

@@ -65,6 +65,33 @@ def write_rows(
     sys.stdout.flush()
 
 
+class Listing(NamedTuple):
+    """The columns of a listing, by name, with spaces between.
+
+    All but a table have those that are `further`, too: messages beside a table say them. A table leaves out an
+    `optional` column that has a value in no row, or 0 in all; those of `drops`, the first to go first, on a narrow
+    terminal; and with `hides_unknown` every column of which nothing is known.
+    """
+
+    columns: str
+    further: str = ""
+    optional: str = ""
+    drops: str = ""
+    hides_unknown: bool = False
+
+    def write(self, rows: Sequence[Row], format_: OutputFormat) -> None:
+        """Prints the rows as `write_rows` does."""
+        names = self.columns.split()
+        if format_ is OutputFormat.table:
+            gone = [name for name in self.optional.split() if not any(row.get(name) for row in rows)]
+            if self.hides_unknown:
+                gone += [name for name in names if all(row.get(name) is None for row in rows)]
+            names = [name for name in names if name not in gone]
+        else:
+            names += self.further.split()
+        write_rows(rows, names, format_, drops=self.drops.split())
+
+
 def _ordered(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     return {column: row.get(column) for column in columns}
 

@@ -9,7 +9,7 @@ import typer
 
 from cli.cluster.served_cluster import PartitionsArgument, find_partitions, open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.progress import Progress
 from cli.terminal import say
 from core.cluster.description.cluster_health import names_text
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from core.client.cluster_admin.replica_check import ReplicaComparison
     from core.client.net.kafka_client import KafkaClient
 
-_COLUMNS = ["partition", "brokers", "start_offset", "end_offset", "compared", "only_in_some", "result"]
-_FURTHER = ["compacted", "differences", "not_compared"]
-"""Shown in messages beside the table; other formats have it with each partition."""
-_DROPS = ["only_in_some", "compared", "start_offset", "brokers"]
+_LISTING = Listing(
+    "partition brokers start_offset end_offset compared only_in_some result",
+    further="compacted differences not_compared",
+    optional="only_in_some",
+    drops="only_in_some compared start_offset brokers",
+)
 _EXIT_DIFFERENT, _EXIT_NOT_COMPARED = 1, 3
 
 
@@ -58,10 +60,7 @@ def check(
         finally:
             progress.done()
     _say_rest(found)
-    columns = _COLUMNS if output is OutputFormat.table else [*_COLUMNS, *_FURTHER]
-    if output is OutputFormat.table and not any(one.only_in_some for one in found):
-        columns = [column for column in columns if column != "only_in_some"]
-    write_rows([_row(one) for one in found], columns, output, drops=_DROPS)
+    _LISTING.write([_row(one) for one in found], output)
     if any(one.differences for one in found):
         raise typer.Exit(_EXIT_DIFFERENT)
     raise typer.Exit(_EXIT_NOT_COMPARED if any(one.not_compared for one in found) else 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.terminal import say
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError
@@ -17,9 +17,16 @@ if TYPE_CHECKING:
     from core.client.admin.metadata_quorum import MetadataQuorum, QuorumNode
     from core.client.net.kafka_client import KafkaClient
 
-_NODE_COLUMNS = ["node", "role", "end_offset", "lag", "last_fetch_timestamp", "last_caught_up_timestamp"]
-_OF_QUORUM = ["controller", "epoch", "high_watermark"]
-_TERM_COLUMNS = ["controller", "epoch", "since_timestamp", "offset"]
+_NODES = Listing(
+    "node role end_offset lag last_fetch_timestamp last_caught_up_timestamp",
+    further="controller epoch high_watermark",
+    drops="last_fetch_timestamp last_caught_up_timestamp end_offset",
+)
+_NODES_WITHOUT_QUORUM = Listing(
+    "node role",
+    further="end_offset lag last_fetch_timestamp last_caught_up_timestamp controller epoch high_watermark",
+)
+_TERMS = Listing("controller epoch since_timestamp offset", drops="offset")
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -61,8 +68,8 @@ def _of_cluster(client: KafkaClient, output: OutputFormat) -> int:
     else:
         say(f"note: the quorum could not be asked for: {quorum.name}. In KRaft the broker named here may be any broker")
     rows: list[Row] = [{"node": node, "role": _role(client, node)} for node in sorted(client.node_ids)]
-    kept = ["node", "role"] if output is OutputFormat.table else [*_NODE_COLUMNS, *_OF_QUORUM]
-    write_rows([{**row, "controller": client.controller_id if is_known else None} for row in rows], kept, output)
+    controller_id = client.controller_id if is_known else None
+    _NODES_WITHOUT_QUORUM.write([{**row, "controller": controller_id} for row in rows], output)
     return 0 if is_known else 1
 
 
@@ -81,8 +88,7 @@ def _of_quorum(quorum: MetadataQuorum, output: OutputFormat) -> int:
         "high_watermark": quorum.high_watermark,
     }
     rows = [{**_node_row(node, quorum, end), **of_quorum} for node in quorum.nodes]
-    columns = _NODE_COLUMNS if output is OutputFormat.table else [*_NODE_COLUMNS, *_OF_QUORUM]
-    write_rows(rows, columns, output, drops=["last_fetch_timestamp", "last_caught_up_timestamp", "end_offset"])
+    _NODES.write(rows, output)
     return 0 if is_known else 1
 
 
@@ -110,5 +116,5 @@ def _of_files(directory: Path, output: OutputFormat) -> int:
         {"controller": term.controller_id, "epoch": term.epoch, "since_timestamp": term.since_ms, "offset": term.offset}
         for term in terms or ()
     ]
-    write_rows(rows, _TERM_COLUMNS, output, drops=["offset"])
+    _TERMS.write(rows, output)
     return 0 if rows else 1

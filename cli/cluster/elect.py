@@ -13,7 +13,7 @@ from cli.cluster.reassignment_common import parse_broker
 from cli.cluster.served_cluster import PartitionsArgument, find_partitions, open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.terminal import say
 from core.common.command_option import argument, flag
 from core.common.error_code import ErrorCode
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from core.cluster.description.cluster_description import ClusterDescription
     from core.cluster.description.replicated_partition import ReplicatedPartition
 
-_COLUMNS = ["partition", "before", "leader", "result"]
-_FORGET_COLUMNS = ["partition", "leader", "waits_for", "result"]
+_ELECTED = Listing("partition before leader result", drops="before")
+_FORGOTTEN = Listing("partition leader waits_for result")
 
 
 def elect(
@@ -78,7 +78,7 @@ def _write(rows: Sequence[Row], output: OutputFormat) -> None:
         say("every partition is led by its preferred leader")
         if output is OutputFormat.table:
             return
-    write_rows(rows, _COLUMNS, output, drops=["before"])
+    _ELECTED.write(rows, output)
 
 
 def _find(client: KafkaClient, names: Sequence[str], *, is_unclean: bool) -> list[ReplicatedPartition]:
@@ -245,13 +245,13 @@ def forget_replica(
             say(f"no partition without a leader waits for broker {broker}")
         if dry_run:
             say("would do this without --dry-run; nothing was changed")
-            write_rows([_planned_row(one.without(broker)) for one in waiting], _FORGET_COLUMNS, output)
+            _FORGOTTEN.write([_planned_row(one.without(broker)) for one in waiting], output)
             return
         if waiting and not yes:
             ensure_meant(f"records that only broker {broker} had are given up", "do it")
         ClusterAdmin(client).forget_broker(broker)
         rows = _forgotten_rows(client, placed, [one.without(broker) for one in waiting])
-    write_rows(rows, _FORGET_COLUMNS, output)
+    _FORGOTTEN.write(rows, output)
     if any(broker in p.replicas for p in placed):
         say(f"hint: plog cluster drain {broker}{typed_place()} gives its replicas to others")
 

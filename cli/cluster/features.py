@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.cluster.served_cluster import open_cluster
-from cli.cluster_rows import FEATURE_COLUMNS, feature_rows
+from cli.cluster_rows import FEATURES, feature_rows
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.terminal import say, say_failures
 from core.cluster.description.feature_args import (
     ALL,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.cluster_description import ClusterDescription
 
-_COLUMNS = ["feature", "before", "level", "result"]
+_LISTING = Listing("feature before level result")
 
 
 def features(
@@ -85,8 +85,7 @@ def _show(place: Place, output: OutputFormat) -> int:
     rows = feature_rows(found, shows_all=output is OutputFormat.table)
     if output is OutputFormat.table:
         _say_epoch(found, is_served=is_served)
-    columns = FEATURE_COLUMNS if output is OutputFormat.table else [*FEATURE_COLUMNS, "epoch"]
-    write_rows(rows, columns, output)
+    FEATURES.write(rows, output)
     code = max(_say_lacking(found), say_failures(found.failures))
     if is_served and code == 0:
         _hint_at_more(found)
@@ -154,7 +153,7 @@ def _change(
             refused = admin.update_features(updates, validate_only=dry_run)
     if dry_run and needed and not refused:
         say("would do this without --dry-run; nothing was changed")
-    write_rows([_row(one, refused, dry_run=dry_run) for one in planned], _COLUMNS, output)
+    _LISTING.write([_row(one, refused, dry_run=dry_run) for one in planned], output)
     return 1 if refused else 0
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.plog_command import command, new_app
 from cli.security_options import PLACE_METAVAR, ask_password, find_routes, find_tls_settings, resolve_reference
 from cli.terminal import fill, find_width, say
@@ -126,7 +126,7 @@ def show(
     if output is OutputFormat.table:
         _print_table(rows)
     else:
-        write_rows(rows, _COLUMNS, output)
+        _LISTING.write(rows, output)
     _say_trust(place, server)
     is_refused = server is not None and server.refusal is not None and find_tls_settings() is not None
     raise typer.Exit(1 if code or is_refused else 0)
@@ -174,23 +174,9 @@ def _ask(place: str) -> ServerCertificates:
     return ask_server(*address, find_tls_settings() or Tls(), None if routes is None else routes.find(address))
 
 
-_COLUMNS = [
-    "number",
-    "subject",
-    "issuer",
-    "names",
-    "not_before",
-    "not_after",
-    "days_left",
-    "state",
-    "is_ca",
-    "key",
-    "signature",
-    "serial",
-    "sha256",
-    "trusted",
-    "why_not",
-]
+_LISTING = Listing(
+    "number subject issuer names not_before not_after days_left state is_ca key signature serial sha256 trusted why_not"
+)
 
 
 def _look(ders: Sequence[bytes], place: str, server: ServerCertificates | None) -> tuple[list[Row], int]:

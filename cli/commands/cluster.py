@@ -16,7 +16,7 @@ from cli.cluster.reassign import drain, reassign
 from cli.cluster.served_cluster import find_named_partitions
 from cli.cluster.start import start
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import argument, flag
@@ -60,7 +60,7 @@ def status(
     Example:
       plog cluster status --bootstrap-server 127.0.0.1:9092
     """
-    from cli.cluster_rows import api_rows, status_rows, write_status
+    from cli.cluster_rows import APIS, api_rows, status_rows, write_status
     from core.client.cluster_admin.cluster_partitions import report_leaderless
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.cluster_health import find_problems, with_missing_brokers
@@ -88,12 +88,7 @@ def status(
         _say_notes(notes)
         _say_leaderless(leaderless)
     if api_versions:
-        write_rows(
-            api_rows(found, shows_all=output is OutputFormat.table),
-            ["key", "api", "min", "max", "brokers"],
-            output,
-            drops=["key"],
-        )
+        APIS.write(api_rows(found, shows_all=output is OutputFormat.table), output)
     else:
         write_status(status_rows(found, placed, problems, leaderless), output)
     code = say_failures(found.failures)
@@ -152,7 +147,7 @@ def topics(
     Example:
       plog cluster topics --bootstrap-server 127.0.0.1:9092
     """
-    from cli.cluster_rows import topic_row, write_topics
+    from cli.cluster_rows import TOPICS, topic_row
     from core.client.cluster_admin.cluster_partitions import read_partitions, with_moves
     from core.client.net.kafka_client import KafkaClient
 
@@ -167,7 +162,7 @@ def topics(
             notes.append(_UNSERVED)
     rows = [topic_row(name, found) for name, found in by_topic((one.partition, one) for one in placed).items()]
     _say_notes(notes)
-    write_topics(rows, output)
+    TOPICS.write(rows, output)
 
 
 @command(app)

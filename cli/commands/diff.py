@@ -7,15 +7,14 @@ from pathlib import Path
 import typer
 
 from cli.findings_out import print_findings
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import Listing, OutputFormat, OutputOption
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import argument
 
 app = new_app()
 
-_COLUMNS = ["kind", "offset", "last_offset", "detail", "position_a", "position_b"]
-_DROPS = ["position_b", "position_a", "last_offset"]
+_LISTING = Listing("kind offset last_offset detail position_a position_b", drops="position_b position_a last_offset")
 
 
 @command(app)
@@ -37,7 +36,7 @@ def diff(
 
     found = LogDiff(a, b)
     differences = list(found)
-    write_rows(
+    _LISTING.write(
         [
             {
                 **difference._asdict(),
@@ -47,9 +46,7 @@ def diff(
             }
             for difference in differences
         ],
-        _COLUMNS,
         output,
-        drops=_DROPS,
     )
     print_findings(found.findings or [])
     same = f"{found.same_records} record{'s' * (found.same_records != 1)} the same"

@@ -12,7 +12,7 @@ import typer
 from cli.data_location import Place, ReadPlace
 from cli.findings_out import print_findings
 from cli.options import PLACES, PLACES_HELP
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import argument, flag, option
@@ -23,9 +23,8 @@ from core.pipeline.log_places import split_offset
 
 app = new_app()
 
-_SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
-_DROPS = ["count"]
-_COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
+_FOR_PEOPLE = Listing("partition offsets count reason evidence", drops="count")
+_WHOLE = Listing("topic partition start_offset end_offset count reason evidence")
 
 
 @command(app)
@@ -62,9 +61,9 @@ def gaps(
     of_losses = [row for row in rows if row["reason"] in LOSING_REASONS]
     listed = of_losses if lost else rows
     if output is OutputFormat.table:
-        write_rows([_short(row) for row in listed], _SHORT_COLUMNS, output, drops=_DROPS)
+        _FOR_PEOPLE.write(list(map(_short, listed)), output)
     else:
-        write_rows(listed, _COLUMNS, output)
+        _WHOLE.write(listed, output)
     if certificate is not None:
         text = json.dumps({"version": 1, "isolation": isolation, "partitions": accounts}, indent=2)
         write_whole(certificate, f"{text}\n".encode())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
 from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.plog_command import command, new_app
 from cli.terminal import clear_screen, say
 from core.common.command_option import Argument, Option, argument, flag, option, options
@@ -72,7 +72,7 @@ def list_(
             for g in GroupAdmin(client).list_groups()
             if not wanted or g.state.lower() in wanted
         ]
-        write_rows(rows, ["group", "state", "type", "protocol_type"], output, drops=["protocol_type", "type"])
+        Listing("group state type protocol_type", drops="protocol_type type").write(rows, output)
 
 
 def _list_readers(topics: list[str], states: set[str], place: Place, output: OutputFormat, *, with_times: bool) -> None:
@@ -103,12 +103,13 @@ def _list_readers(topics: list[str], states: set[str], place: Place, output: Out
         ]
         if not rows:
             say(f"no group {'in that state ' if states and found else ''}reads {' or '.join(topics)}")
-        write_rows(
-            rows, _READER_COLUMNS, output, drops=["type", "note", "topic", "partitions", "last_commit", "members"]
-        )
+        _READERS.write(rows, output)
 
 
-_READER_COLUMNS = ["group", "topic", "state", "type", "members", "partitions", "lag", "last_commit", "note"]
+_READERS = Listing(
+    "group topic state type members partitions lag last_commit note",
+    drops="type note topic partitions last_commit members",
+)
 
 
 _STATES = {
@@ -176,12 +177,15 @@ def describe(
                 rows += [_offset_row(group_id, row) for row in found]
             return headlines, rows
 
-        columns = _MEMBER_COLUMNS if members else _OFFSET_COLUMNS
-        if watch is None:
-            _show(*look(), columns, output)
-            return
-        for headlines, rows in _watched(look, watch):
-            _show(headlines, rows, columns, output)
+        for headlines, rows in [look()] if watch is None else _watched(look, watch):
+            for headline in headlines:
+                say(headline)
+            if members:
+                _MEMBERS.write(rows, output)
+            elif output is OutputFormat.table:
+                _OFFSETS_FOR_PEOPLE.write(list(map(_by_time, rows)), output)
+            else:
+                _OFFSETS.write(rows, output)
 
 
 def _offset_row(group_id: str, row: GroupPartition) -> Row:
@@ -216,41 +220,22 @@ def _watched(look: Callable[[], tuple[list[str], list[Row]]], seconds: float) ->
         time.sleep(seconds)
 
 
-def _show(headlines: list[str], rows: list[Row], columns: list[str], output: OutputFormat) -> None:
-    for headline in headlines:
-        say(headline)
-    if output is not OutputFormat.table:
-        write_rows(rows, columns, output)
-        return
-    shown = [_by_time(row) for row in rows]
-    named = ["lag_time" if column == "lag_ms" else column for column in columns]
-    kept = [column for column in named if any(row.get(column) is not None for row in shown)]
-    write_rows(shown, kept, output, drops=_DROPS)
-
-
 def _by_time(row: Row) -> Row:
     lag_ms = row.get("lag_ms")
     return {**row, "lag_time": None if lag_ms is None else duration_text(lag_ms)}
 
 
-_OFFSET_COLUMNS = [
-    "group",
-    "topic",
-    "partition",
-    "offset",
-    "end_offset",
-    "lag",
-    "lag_ms",
-    "note",
-    "read_per_s",
-    "metadata",
-    "member_id",
-    "client_id",
-    "host",
-]
-_MEMBER_COLUMNS = ["group", "member_id", "instance_id", "client_id", "host", "partitions"]
-_DROPS = ["host", "client_id", "metadata", "member_id", "instance_id", "lag_time", "read_per_s", "group"]
-"""Columns that a narrow table leaves out; `group` too, which stands in the line above the table."""
+_OFFSETS = Listing(
+    "group topic partition offset end_offset lag lag_ms note read_per_s metadata member_id client_id host",
+    drops="host client_id metadata member_id lag_time read_per_s group",  # the group is in the line above the table
+    hides_unknown=True,
+)
+_OFFSETS_FOR_PEOPLE = _OFFSETS._replace(columns=_OFFSETS.columns.replace("lag_ms", "lag_time"))
+_MEMBERS = Listing(
+    "group member_id instance_id client_id host partitions",
+    drops="host client_id member_id instance_id group",
+    hides_unknown=True,
+)
 
 
 def _headline(group: GroupDescription) -> str:
@@ -321,7 +306,7 @@ def reset_offsets(
         }
         for partition, offset in sorted(targets.items())
     ]
-    write_rows(rows, ["group", "topic", "partition", "offset", "new_offset"], output, drops=["group"])
+    Listing("group topic partition offset new_offset", drops="group").write(rows, output)
     done = f"offsets of group {group} were reset {client.place}"
     say(done if apply else "nothing was changed: --apply does it")
 
@@ -443,7 +428,7 @@ def remove_members(
             codes = admin.remove_members(group, [MemberIdentity(*name, reason) for name in names])
     done = "would be removed" if dry_run else "removed"
     rows = [_removed_row(group, one, code.name if code else done) for one, code in zip(members, codes, strict=True)]
-    write_rows(rows, _REMOVED_COLUMNS, output, drops=["group", "host", "client_id", "member_id", "note"])
+    _REMOVED.write(rows, output)
     removed = sum(not code for code in codes)
     say(f"{removed} of {len(found)} members {done} from group {group} {client.place}")
     if not dry_run and any(one.group_instance_id is None for one in members):
@@ -466,4 +451,6 @@ def _removed_row(group: str, member: GroupMember, result: str) -> Row:
     return {**_member_cells(member), "group": group, "note": note, "result": result}
 
 
-_REMOVED_COLUMNS = ["group", "instance_id", "member_id", "client_id", "host", "partitions", "note", "result"]
+_REMOVED = Listing(
+    "group instance_id member_id client_id host partitions note result", drops="group host client_id member_id note"
+)

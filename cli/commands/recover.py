@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures, show
 from core.common.command_option import argument, flag, option
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-_COLUMNS = [
-    "action", "path", "position", "end_position", "offset", "last_offset", "records_lost", "records_given_up", "why",
-]  # fmt: skip
+_STEPS = Listing("action path position end_position offset last_offset records_lost records_given_up why")
 
 
 @command(app)
@@ -83,7 +81,7 @@ def recover(
         for step in steps:
             show(step_text(step))
     else:
-        write_rows(list(map(_row, steps)), _COLUMNS, output)
+        _STEPS.write(list(map(_row, steps)), output)
     failed = {error.where for error in failures}
     readable = [path for path in paths if str(path) not in failed]
     if steps or readable:

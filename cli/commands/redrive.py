@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.data_location import Place, WritePlace
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import Listing, OutputFormat, OutputOption
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.client.write.redrive_request import RedriveRequest
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-_SUMS = ["topic", "records", "tries", "reason", "problem", "dead_letter"]
-_EACH = ["topic", "dead_letter", "from_topic", "from_partition", "from_offset", "tries", "reason", "problem"]
+_SUMS = Listing("topic records tries reason problem dead_letter", drops="problem tries")
+_EACH = Listing("topic dead_letter from_topic from_partition from_offset tries reason problem", drops="problem tries")
 
 
 @command(app)
@@ -51,7 +51,7 @@ def redrive(request: RedriveRequest, output: OutputOption = OutputFormat.table, 
 
 
 def _show(request: RedriveRequest, redriven: Redriven, output: OutputFormat) -> None:
-    write_rows(list(redriven.rows.values()), _EACH if request.each else _SUMS, output, drops=["problem", "tries"])
+    (_EACH if request.each else _SUMS).write(list(redriven.rows.values()), output)
     would = "would be " * request.dry_run
     parts = [f"{redriven.sent:,} record{'s' * (redriven.sent != 1)} {would}sent back"]
     if redriven.parked:

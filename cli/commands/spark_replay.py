@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import find_spark_access, level_of
 from cli.terminal import say
@@ -46,7 +46,11 @@ _NOTHING_TO_COMMIT = "group {} stays where it is: there is nothing new to commit
 _MOST_NAMES = 5
 _LOOK_SECONDS = 2.0
 
-_PLAN = ["partition", "start_offset", "end_offset", "records", "gaps", "size_bytes", "ranges", "lost"]
+_PLAN = Listing(
+    "partition start_offset end_offset records gaps size_bytes ranges lost",
+    optional="lost",
+    drops="ranges size_bytes gaps",
+)
 
 
 @command(app)
@@ -352,9 +356,7 @@ def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
         row["size_bytes"] += range_.size_bytes
         row["ranges"] += 1
     progress.done()
-    found = list(rows.values())
-    hidden = {"lost"} if output is OutputFormat.table and not any(row["lost"] for row in found) else set()
-    write_rows(found, [name for name in _PLAN if name not in hidden], output, drops=["ranges", "size_bytes", "gaps"])
+    _PLAN.write(list(rows.values()), output)
     size = sum(range_.size_bytes for range_ in plan.ranges)
     seconds = _START_SECONDS + size / _BYTES_PER_SECOND / _cores(master)
     say(f"{len(plan.ranges)} ranges, {size_text(size)} of log, about {seconds:.0f} s with {master}")

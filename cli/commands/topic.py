@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
 from cli.options import DryRunOption, YesOption, parse_settings
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import REQUIRED, Option, argument, flag, option, options
@@ -178,10 +178,8 @@ def describe(
             say(f"{topic.name}: id {_id_text(topic)}, {len(topic.partitions)} partitions, settings: {settings}")
             say(sum_text(topic))
         _say_health(topics, placed, notes)
-    columns = [c for c in _COLUMNS if any(row[c] is not None for row in rows)]
     is_replicated = any(len(p.replicas) > 1 for topic in topics for p in topic.partitions)
-    drops = _DROPS_OF_REPLICATED if is_replicated else _DROPS
-    write_rows(rows, columns if output is OutputFormat.table else [*_COLUMNS, *_OF_TOPIC], output, drops=drops)
+    (_REPLICATED if is_replicated else _PARTITIONS).write(rows, output)
 
 
 def _say_health(
@@ -205,24 +203,13 @@ def _say_health(
             say(f"hint: plog cluster describe {faulty[0]}{typed_place()}")
 
 
-_COLUMNS = [
-    "topic",
-    "partition",
-    "leader",
-    "leader_epoch",
-    "replicas",
-    "isr",
-    "start_offset",
-    "end_offset",
-    "offsets",
-    "size_bytes",
-    "skew",
-    "damaged",
-]
-_OF_TOPIC = ["topic_id", "settings"]
-"""Columns that are shown once above the table; other formats have them with each partition."""
-_DROPS = ["skew", "leader_epoch", "isr", "offsets", "replicas", "size_bytes", "leader"]
-_DROPS_OF_REPLICATED = ["skew", "leader_epoch", "offsets", "size_bytes", "start_offset", "replicas"]
+_PARTITIONS = Listing(
+    "topic partition leader leader_epoch replicas isr start_offset end_offset offsets size_bytes skew damaged",
+    further="topic_id settings",
+    drops="skew leader_epoch isr offsets replicas size_bytes leader",
+    hides_unknown=True,
+)
+_REPLICATED = _PARTITIONS._replace(drops="skew leader_epoch offsets size_bytes start_offset replicas")
 
 
 def _rows(topic: TopicDescription) -> list[Row]:

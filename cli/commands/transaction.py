@@ -10,7 +10,7 @@ import typer
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
 from cli.options import DryRunOption
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import Option, argument, flag, option, options
@@ -54,8 +54,8 @@ def list_(
             longer_than_ms=-1 if longer_than is None else round(longer_than * 1000),
             pattern=pattern,
         )
-        columns = ["transactional_id", "state", "producer_id", "coordinator"]
-        write_rows(list(map(asdict, found)), columns, output, drops=["coordinator", "producer_id"])
+        listing = Listing("transactional_id state producer_id coordinator", drops="coordinator producer_id")
+        listing.write(list(map(asdict, found)), output)
 
 
 def _are_transactions(topic: str) -> bool:
@@ -85,10 +85,6 @@ def describe(
     from core.client.write.transaction_admin import TransactionAdmin
 
     rows: list[Row] = []
-    columns = [
-        "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "open_seconds",
-        "partitions", "coordinator",
-    ]  # fmt: skip
     with place.session().open_client(is_read_only=True, rests_on=_are_transactions, opens_late=True) as client:
         for transactional_id in transactional_ids:
             found = TransactionAdmin(client).describe(transactional_id)
@@ -100,8 +96,13 @@ def describe(
                     "partitions": sorted(map(str, found.partitions)),
                 }
             )
-        drops = ["coordinator", "producer_epoch", "timeout_ms", "started", "producer_id"]
-        write_rows(rows, columns, output, drops=drops)
+        _DESCRIBED.write(rows, output)
+
+
+_DESCRIBED = Listing(
+    "transactional_id state producer_id producer_epoch timeout_ms started open_seconds partitions coordinator",
+    drops="coordinator producer_epoch timeout_ms started producer_id",
+)
 
 
 @command(app, "find-hanging")
@@ -129,7 +130,7 @@ def find_hanging(
         found = TransactionAdmin(client).open_transactions(topics or ())
         hanging = [transaction for transaction in found if transaction.is_hanging]
         shown = found if all_ else hanging
-        write_rows([_open_row(transaction) for transaction in shown], _OPEN_COLUMNS, output, drops=_OPEN_DROPS)
+        _OPEN.write(list(map(_open_row, shown)), output)
         for hint in dict.fromkeys(map(_how_to_end, shown)):
             say(f"hint: {hint}")
         if not hanging and not all_ and found:
@@ -149,33 +150,12 @@ def _how_to_end(transaction: OpenTransaction) -> str:
     )
 
 
-_OPEN_COLUMNS = [
-    "topic",
-    "partition",
-    "start_offset",
-    "since",
-    "open_seconds",
-    "last_write",
-    "producer_id",
-    "producer_epoch",
-    "transactional_id",
-    "coordinator_state",
-    "is_hanging",
-    "pins_last_stable_offset",
-    "last_stable_offset",
-    "high_watermark",
-]
-_OPEN_DROPS = [
-    "high_watermark",
-    "last_stable_offset",
-    "pins_last_stable_offset",
-    "producer_epoch",
-    "last_write",
-    "coordinator_state",
-    "since",
-    "transactional_id",
-    "producer_id",
-]
+_OPEN = Listing(
+    "topic partition start_offset since open_seconds last_write producer_id producer_epoch transactional_id "
+    "coordinator_state is_hanging pins_last_stable_offset last_stable_offset high_watermark",
+    drops="high_watermark last_stable_offset pins_last_stable_offset producer_epoch last_write coordinator_state since "
+    "transactional_id producer_id",
+)
 
 
 def _open_row(transaction: OpenTransaction) -> Row:
