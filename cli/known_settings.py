@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from cli.terminal import say
 from core.client.admin.admin import Admin, AlterOperation, ConfigChange, ConfigValue
-from core.common.config_def import KEPT_ONLY, ConfigResourceType
+from core.common.config_def import KEPT_ONLY, ConfigResourceType, ConfigType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError, UsageError
 from core.common.printable import did_you_mean
@@ -86,7 +86,6 @@ def resolve_passwords(option: str, settings: dict[str, str]) -> dict[str, str]:
     """
     from core.broker.config.broker_settings import find_broker_key
     from core.client.net.client_config_files import REFERENCE, replace_references
-    from core.common.config_def import ConfigType
 
     resolved = {}
     for name, value in settings.items():

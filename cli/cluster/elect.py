@@ -15,6 +15,9 @@ from cli.data_location import Place, ReadPlace, typed_place
 from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.terminal import say
+from core.cluster.description.cluster_description import ClusterDescription
+from core.cluster.description.cluster_health import names_text
+from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.command_option import argument, flag
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError, UsageError
@@ -23,8 +26,6 @@ from core.common.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.controller.leaderless_partition import LeaderlessPartition
-    from core.cluster.description.cluster_description import ClusterDescription
-    from core.cluster.description.replicated_partition import ReplicatedPartition
 
 _ELECTED = Listing("partition before leader result", drops="before")
 _FORGOTTEN = Listing("partition leader waits_for result")
@@ -170,7 +171,6 @@ def find_leaders(
     answer must be shown in any case.
     """
     from core.client.cluster_admin.cluster_partitions import read_leaders_when_heard
-    from core.cluster.description.cluster_health import names_text
 
     try:
         leaders = read_leaders_when_heard(client, placed, elected)

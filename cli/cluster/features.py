@@ -13,6 +13,7 @@ from cli.data_location import Place, ReadPlace, typed_place
 from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.terminal import say, say_failures
+from core.cluster.description.cluster_description import ClusterDescription
 from core.cluster.description.feature_args import (
     ALL,
     FeatureArg,
@@ -29,7 +30,6 @@ from core.common.errors import KafkaError, UsageError
 if TYPE_CHECKING:
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
     from core.client.net.kafka_client import KafkaClient
-    from core.cluster.description.cluster_description import ClusterDescription
 
 _LISTING = Listing("feature before level result")
 

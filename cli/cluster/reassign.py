@@ -33,6 +33,8 @@ from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption
 from cli.terminal import say, say_failures
 from core.cluster.assignment.planned_move import PlannedMove, read_plan
+from core.cluster.description.cluster_health import names_text
+from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.command_option import argument, flag, option
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
@@ -40,7 +42,6 @@ from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
-    from core.cluster.description.replicated_partition import ReplicatedPartition
 
 
 def reassign(
@@ -237,7 +238,6 @@ def _plan_drain(client: KafkaClient, broker: int, wanted: list[int] | None) -> l
 def _say_rest(client: KafkaClient, broker: int) -> None:
     """Reports replicas that the broker still has: those of new topics."""
     from core.client.cluster_admin.cluster_partitions import read_partitions
-    from core.cluster.description.cluster_health import names_text
 
     rest = [p.partition for p in read_partitions(client, None, []) if broker in p.replicas]
     if rest:

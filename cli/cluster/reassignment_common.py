@@ -16,6 +16,7 @@ from cli.progress import size_text
 from cli.terminal import cut, find_width, say, say_failures
 from core.cluster.assignment.planned_move import PlannedMove, plan_json
 from core.cluster.description.cluster_health import names_text
+from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.command_option import Option
 from core.common.errors import AccessError, UsageError
 from core.common.time_text import duration_text
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from core.client.cluster_admin.reassigner import Reassigner
     from core.client.cluster_admin.reassignment_watch import MovedSoFar
     from core.client.net.kafka_client import KafkaClient
-    from core.cluster.description.replicated_partition import ReplicatedPartition
 
 ThrottleOption = Annotated[
     str | None,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -15,15 +15,20 @@ from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
+from core.client.admin.security_admin import (
+    AuthorizerSettings,
+    SecurityAdmin,
+    ask_authorizer_settings,
+    read_stored_security,
+)
 from core.common.command_option import REQUIRED, argument, flag, option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.filesystem import access_error
+from core.security.acl import ANY_HOST, Acl, PatternType, parse_address
 from core.security.acl_request import AclRequest, ensure_has_operation
-
-if TYPE_CHECKING:
-    from core.client.admin.security_admin import AuthorizerSettings
-    from core.security.acl import Acl
+from core.security.acl_text import COLUMNS, acl_row, in_order, parse_operation, read_acls, write_acls
+from core.security.principal import Principal
 
 app = new_app(
     "Access control lists (ACLs): who may do what. See, change, copy and explain them.",
@@ -48,8 +53,6 @@ def list_(request: AclRequest, output: OutputOption = OutputFormat.table, place:
     Example:
       plog acl list --topic flights --resource-pattern-type match
     """
-    from core.security.acl_text import COLUMNS, acl_row, in_order
-
     filters = request.filters()
     acls, where = _read(place)
     found = in_order(acl for acl in acls if any(one.matches(acl) for one in filters))
@@ -61,8 +64,6 @@ def list_(request: AclRequest, output: OutputOption = OutputFormat.table, place:
 
 def _say_others(request: AclRequest, acls: Sequence[Acl], found: Sequence[Acl]) -> None:
     """Names the ACLs that are left out because nobody asked for prefixes: they apply to the named resources, too."""
-    from core.security.acl import PatternType
-
     if request.pattern is not None or not request.has_resource:
         return
     wider = request.filters(PatternType.MATCH)
@@ -135,8 +136,6 @@ def export(place: ReadPlace = Place()) -> None:
     Example:
       plog acl export > acls.ndjson
     """
-    from core.security.acl_text import write_acls
-
     acls, where = _read(place)
     for line in write_acls(acls):
         print(line)
@@ -164,8 +163,6 @@ def import_(
     Example:
       plog acl import acls.ndjson --dry-run
     """
-    from core.security.acl_text import read_acls
-
     try:
         text = (sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()).decode("utf-8-sig")
     except OSError as error:
@@ -204,9 +201,6 @@ def _change(
     """Shows what `plan` finds to be done, and does exactly that; asks before it removes something. With
     `makes_directory` a data directory that does not exist is one without ACLs, which the change creates.
     """
-    from core.client.admin.security_admin import SecurityAdmin
-    from core.security.acl_text import COLUMNS, acl_row, in_order
-
     with ExitStack() as stack:
         if dry_run:
             there, where = _read(place, makes_directory=makes_directory)
@@ -247,8 +241,6 @@ def _read(place: Place, *, makes_directory: bool = False) -> tuple[list[Acl], st
     """Returns all ACLs and, for messages, where they are; of a directory that nobody serves from its metadata log. With
     `makes_directory`, one that does not exist has none.
     """
-    from core.client.admin.security_admin import SecurityAdmin, read_stored_security
-
     session = place.session()
     if session.find_server() is None:
         acls, _ = read_stored_security(session.directory, may_be_missing=makes_directory)
@@ -279,11 +271,8 @@ def explain(
     Example:
       plog acl explain --principal User:alice --operation Read --topic flights
     """
-    from core.security.acl import ANY_HOST, parse_address
     from core.security.acl_explanation import DECIDES, Question, find_reasons, find_ways_out
     from core.security.acl_rules import AclRules, ZooKeeperAclRules
-    from core.security.acl_text import COLUMNS, acl_row, in_order, parse_operation
-    from core.security.principal import Principal
 
     if len(request.resources()) != 1:
         raise UsageError("expected one resource", hint="for example --topic flights, --group etl or --cluster")
@@ -338,7 +327,6 @@ def _read_all(place: Place, config: Path | None) -> tuple[list[Acl] | None, str,
     """Returns the ACLs, None without an authorizer, where they are, and the settings of the authorizer: those of the
     broker, and of its server.properties if it is named.
     """
-    from core.client.admin.security_admin import AuthorizerSettings, SecurityAdmin, ask_authorizer_settings
     from core.common.properties_file import read_properties
 
     settings = AuthorizerSettings() if config is None else AuthorizerSettings.parse(read_properties(config))

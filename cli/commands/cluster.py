@@ -15,20 +15,40 @@ from cli.cluster.features import features
 from cli.cluster.reassign import drain, reassign
 from cli.cluster.served_cluster import find_named_partitions
 from cli.cluster.start import start
+from cli.cluster_rows import (
+    APIS,
+    TOPICS,
+    api_rows,
+    broker_row,
+    replica_rows,
+    status_rows,
+    topic_row,
+    write_brokers,
+    write_replicas,
+    write_status,
+)
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.output import OutputFormat, OutputOption
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
+from core.client.net.kafka_client import KafkaClient
+from core.cluster.description.cluster_description import ClusterDescription
+from core.cluster.description.cluster_health import (
+    find_problems,
+    is_gone,
+    led_by_unreachable,
+    names_text,
+    partition_health,
+    with_missing_brokers,
+)
+from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
 from core.common.command_option import argument, flag
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery
-    from core.client.net.kafka_client import KafkaClient
     from core.cluster.controller.leaderless_partition import LeaderlessPartition
-    from core.cluster.description.cluster_description import ClusterDescription
-    from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
     from core.forensics.partition_reader import DirectoryReader
 
 app = new_app(
@@ -60,10 +80,7 @@ def status(
     Example:
       plog cluster status --bootstrap-server 127.0.0.1:9092
     """
-    from cli.cluster_rows import APIS, api_rows, status_rows, write_status
     from core.client.cluster_admin.cluster_partitions import report_leaderless
-    from core.client.net.kafka_client import KafkaClient
-    from core.cluster.description.cluster_health import find_problems, with_missing_brokers
 
     placed, problems = None, None
     leaderless: list[LeaderlessPartition] = []
@@ -106,11 +123,8 @@ def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place(
     Example:
       plog cluster brokers --bootstrap-server 127.0.0.1:9092
     """
-    from cli.cluster_rows import broker_row, write_brokers
     from core.client.cluster_admin.cluster_partitions import survey_notes
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery, survey_brokers
-    from core.client.net.kafka_client import KafkaClient
-    from core.cluster.description.cluster_health import with_missing_brokers
 
     notes: list[str] = []
     with place.session().open_source() as source:
@@ -147,9 +161,7 @@ def topics(
     Example:
       plog cluster topics --bootstrap-server 127.0.0.1:9092
     """
-    from cli.cluster_rows import TOPICS, topic_row
     from core.client.cluster_admin.cluster_partitions import read_partitions, with_moves
-    from core.client.net.kafka_client import KafkaClient
 
     notes: list[str] = []
     with place.session().open_source() as source:
@@ -179,9 +191,7 @@ def describe(
     Example:
       plog cluster describe flights-0
     """
-    from cli.cluster_rows import replica_rows, write_replicas
     from core.client.cluster_admin.cluster_partitions import report_partitions
-    from core.client.net.kafka_client import KafkaClient
 
     notes: list[str] = []
     with place.session().open_source() as source:
@@ -256,8 +266,6 @@ def _survey_directory(reports: Iterable[PartitionReport]) -> dict[int, LogDirsQu
 
 
 def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
-    from core.cluster.description.cluster_health import is_gone
-
     controller = f"controller {found.controller_id}" if found.controller_id >= 0 else "controller not known"
     voters = f" (voters {', '.join(map(str, found.voters))})" if found.voters else ""
     gone = sum(is_gone(broker) for broker in found.brokers) if is_served else 0
@@ -282,8 +290,6 @@ _WORDS = {
 
 
 def _say_partitions(found: ClusterDescription, placed: Sequence[ReplicatedPartition]) -> None:
-    from core.cluster.description.cluster_health import led_by_unreachable, names_text, partition_health
-
     if not placed:
         return
     health = partition_health(placed)
@@ -306,8 +312,6 @@ def _say_leaderless(leaderless: Sequence[LeaderlessPartition]) -> None:
 
 
 def _say_problems(problems: Sequence[str], placed: Sequence[ReplicatedPartition]) -> None:
-    from core.cluster.description.cluster_health import partition_health
-
     for problem in problems:
         say(f"error: {problem}")
     first = partition_health(placed).first_at_fault

@@ -13,13 +13,13 @@ from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.plog_command import command, new_app
 from cli.terminal import clear_screen, say
+from core.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMember
 from core.common.command_option import Argument, Option, argument, flag, option, options
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.time_text import duration_text, time_text
 
 if TYPE_CHECKING:
-    from core.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMember
     from core.client.read.group_offset_reset import GroupPartition
 
 app = new_app(
@@ -54,8 +54,6 @@ def list_(
       plog group list --state stable
       plog group list --topic flights
     """
-    from core.client.admin.group_admin import GroupAdmin
-
     wanted = {name.lower() for name in state or ()}
     if not wanted <= _STATES.keys():
         raise UsageError(
@@ -151,7 +149,6 @@ def describe(
             "a GROUP and --all-groups do not go together" if groups else "Missing argument 'GROUP...'.",
             hint="plog group list names the groups; --all-groups shows all",
         )
-    from core.client.admin.group_admin import GroupAdmin
     from core.client.read.group_offset_reset import find_group_partitions
 
     committed: set[str] = set()
@@ -274,7 +271,6 @@ def reset_offsets(
     Example:
       plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z
     """
-    from core.client.admin.group_admin import GroupAdmin
     from core.client.read.group_offset_reset import Reset, find_partitions, new_offsets, read_offsets_file
 
     reset = Reset.of(
@@ -334,8 +330,6 @@ def delete(groups: GroupsArgument, dry_run: DryRunOption = False, place: WritePl
     Example:
       plog group delete etl
     """
-    from core.client.admin.group_admin import GroupAdmin
-
     with place.session().open_client(is_read_only=dry_run) as client:
         admin = GroupAdmin(client)
         for group_id in groups:
@@ -364,7 +358,6 @@ def delete_offsets(
     Example:
       plog group delete-offsets etl --topic flights:0,1
     """
-    from core.client.admin.group_admin import GroupAdmin
     from core.client.read.group_offset_reset import parse_topics
 
     if not topics:
@@ -398,7 +391,6 @@ def remove_members(
     Example:
       plog group remove-members etl --instance worker-3
     """
-    from core.client.admin.group_admin import GroupAdmin
     from core.files.file_names import ensure_no_cluster
     from core.protocol.schema.groups import MemberIdentity
 

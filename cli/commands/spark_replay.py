@@ -23,10 +23,10 @@ from cli.typer_internals import get_current_context
 from core.common.command_option import flag, option, options
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import accessing
+from core.common.topic_partition import TopicPartition
 from core.pipeline.spark_replay_request import ReplayRequest
 
 if TYPE_CHECKING:
-    from core.common.topic_partition import TopicPartition
     from core.pipeline.session import Session
     from core.spark.group_commit import Notes
     from core.spark.lake_replay import LakeReplay

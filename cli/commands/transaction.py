@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,13 +13,11 @@ from cli.options import DryRunOption
 from cli.output import Listing, OutputFormat, OutputOption, Row
 from cli.plog_command import command, new_app
 from cli.terminal import say
+from core.client.write.transaction_admin import OpenTransaction, TransactionAdmin
 from core.common.command_option import Option, argument, flag, option, options
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.time_text import time_text
-
-if TYPE_CHECKING:
-    from core.client.write.transaction_admin import OpenTransaction, TransactionAdmin
 
 app = new_app(
     "List and describe transactions, find those that hang, and abort them.", "plog transaction find-hanging --all"
@@ -45,8 +43,6 @@ def list_(
     Example:
       plog transaction list --state ongoing
     """
-    from core.client.write.transaction_admin import TransactionAdmin
-
     with place.session().open_client(is_read_only=True, rests_on=_are_transactions, opens_late=True) as client:
         found = TransactionAdmin(client).list_transactions(
             states=[_state(state) for state in states or ()],
@@ -82,8 +78,6 @@ def describe(
     Example:
       plog transaction describe copier-1 --output json
     """
-    from core.client.write.transaction_admin import TransactionAdmin
-
     rows: list[Row] = []
     with place.session().open_client(is_read_only=True, rests_on=_are_transactions, opens_late=True) as client:
         for transactional_id in transactional_ids:
@@ -121,7 +115,6 @@ def find_hanging(
     Example:
       plog transaction find-hanging --all --data-dir sample-data/open-transaction
     """
-    from core.client.write.transaction_admin import TransactionAdmin
 
     def is_looked_at(topic: str) -> bool:
         return not topics or topic in topics or _are_transactions(topic)
@@ -191,8 +184,6 @@ def abort(
     Example:
       plog transaction abort --topic orders --partition 3 --start-offset 81721
     """
-    from core.client.write.transaction_admin import TransactionAdmin
-
     if (transactional_id is None) == (topic is None):
         raise UsageError("name a transactional id, or --topic, --partition and --start-offset")
     if topic is None and (partition, start_offset, producer_id) != (None, None, None):

@@ -6,21 +6,19 @@ import sys
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cli.data_location import Place, ReadPlace, WritePlace
 from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
+from cli.security_options import ask_password
 from cli.terminal import say
+from core.client.admin.security_admin import ScramCredential, SecurityAdmin, read_stored_security
 from core.common.command_option import Option, argument, flag, option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.filesystem import accessing
-
-if TYPE_CHECKING:
-    from core.client.admin.security_admin import ScramCredential
-
 
 app = new_app("The users of SCRAM: list them, create them with a password, delete them.", "plog user list")
 
@@ -64,8 +62,6 @@ def _find(place: Place, names: list[str], *, makes_directory: bool = False) -> t
     """Returns the credentials of these users, or of all, and where they are; of a directory that nobody serves from its
     metadata log. With `makes_directory`, one that does not exist has none.
     """
-    from core.client.admin.security_admin import SecurityAdmin, read_stored_security
-
     session = place.session()
     if session.find_server() is None:
         _, stored = read_stored_security(session.directory, may_be_missing=makes_directory)
@@ -114,8 +110,6 @@ def create(
     _ensure_name(name)
     if password_stdin and password_file is not None:
         raise UsageError("--password-stdin and --password-file are two passwords", hint="say one of them")
-    from core.client.admin.security_admin import ScramCredential, SecurityAdmin
-
     wanted = [ScramCredential(name, one.value, iterations) for one in dict.fromkeys(mechanisms or Mechanism)]
     text = ", ".join(one.mechanism for one in wanted)
     if dry_run:
@@ -157,8 +151,6 @@ def _read_password(name: str, file: Path | None, *, from_stdin: bool) -> str:
             return _first_line(file.read_bytes(), str(file))
     if from_stdin:
         return _first_line(sys.stdin.buffer.readline(), "stdin")
-    from cli.security_options import ask_password
-
     password = ask_password(name)
     if not password:
         raise UsageError(
@@ -197,8 +189,6 @@ def delete(
     Example:
       plog user delete alice --dry-run
     """
-    from core.client.admin.security_admin import SecurityAdmin
-
     with ExitStack() as stack:
         if dry_run:
             there, where = _find(place, names)

@@ -111,7 +111,7 @@ def test_a_password_is_typed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ok("topic", "create", "t", *where)
     answers = ["secret", "secrte", "secret", "secret"]
     asked: list[str] = []
-    monkeypatch.setattr("cli.security_options.ask_password", lambda name: asked.append(name) or answers.pop(0))
+    monkeypatch.setattr("cli.commands.user.ask_password", lambda name: asked.append(name) or answers.pop(0))
     done = call_plog("user", "create", "alice", *where)
     assert done.returncode == 2
     assert b"the two passwords differ" in done.stderr
