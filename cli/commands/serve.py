@@ -9,8 +9,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator
-from dataclasses import replace
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,7 @@ from cli.options import parse_settings
 from cli.plog_command import command, new_app
 from cli.stop_signals import leave_terminal
 from cli.terminal import say
-from core.common.command_option import flag, option, options
+from core.common.command_option import ensure_compatible, excludes, flag, option, options
 from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 from core.common.errors import AccessError, KafkaError, PlogError, UsageError
 from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
@@ -51,57 +51,84 @@ _CLOSING_THREADS = 8
 app = new_app()
 
 
-@command(app)
-def serve(
-    listen: str | None = option("Where to listen; port 0 takes a free one.", metavar="HOST:PORT"),
-    listener: list[str] | None = options(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeRequest:
+    """Holds the options of `plog serve`; immutable."""
+
+    listen: str | None = option("Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
+    listener: Sequence[str] = options(
         "A listener with a name, for a broker that has several of them.", metavar="NAME://HOST:PORT"
-    ),
-    advertise: list[str] | None = options(
+    )
+    advertise: Sequence[str] = options(
         "The address that clients connect to, if it is not the address that the broker listens on. With several "
         "listeners, name one: NAME://HOST:PORT.",
         metavar="[NAME://]HOST:PORT",
-    ),
-    data_dir: DataDirOption = None,
-    config: Path | None = option("A server.properties file, as for Kafka's broker.", metavar="FILE"),
-    settings: list[str] | None = options("A broker setting.", "--set", metavar="KEY=VALUE"),
-    topics: list[str] | None = options(
+    )
+    data_dir: DataDirOption = None
+    config: Path | None = option("A server.properties file, as for Kafka's broker.", metavar="FILE")
+    settings: Sequence[str] = options("A broker setting.", "--set", metavar="KEY=VALUE")
+    topics: Sequence[str] = options(
         "Create this topic before the broker is ready, unless it exists.",
         "--topic",
         metavar="NAME[:PARTITIONS][:KEY=VALUE]..",
         envvar="PLOG_TOPICS",
-    ),
-    seeds: list[str] | None = options(
+    )
+    seeds: Sequence[str] = options(
         "Write the records of a file, also a .gz, to a topic before the broker is ready, unless it ever had records.",
         "--seed",
         metavar="TOPIC=FILE",
         envvar="PLOG_SEEDS",
-    ),
+    )
     seed_format: Literal["lines", "envelope", "csv", "raw"] | None = option(
         "The format of --seed. Default: csv for .csv, or else lines.", show_default=False
-    ),
-    ephemeral: bool = flag("For tests: the data is deleted at the end, and groups do not wait for more members."),
+    )
+    ephemeral: bool = flag("For tests: the data is deleted at the end, and groups do not wait for more members.")
     zookeeper: str | None = option(
         "Join the cluster in this ZooKeeper, at this path: of Kafka's brokers, or of plogs.",
         metavar="HOST:PORT,..[/CHROOT]",
-    ),
-    new_cluster: bool = flag("With --zookeeper: begin a new cluster, if there is none at that path."),
-    node_id: int | None = option("This broker's id, if the directory has none yet.", metavar="N", min=0),
-    rack: str | None = option("The rack, or the zone, that this broker is in.", metavar="NAME"),
-    read_only: bool = flag("Change nothing in the data directory; clients can only read."),
+    )
+    new_cluster: bool = flag("With --zookeeper: begin a new cluster, if there is none at that path.")
+    node_id: int | None = option("This broker's id, if the directory has none yet.", metavar="N", min=0)
+    rack: str | None = option("The rack, or the zone, that this broker is in.", metavar="NAME")
+    read_only: bool = flag("Change nothing in the data directory; clients can only read.")
     insecure_ignore_security: bool = flag(
         "Serve without any security, even if the configuration or the directory asks for it."
-    ),
+    )
     metrics_listen: str | None = option(
         "Where to serve /metrics for Prometheus; port 0 takes a free one.", metavar="HOST:PORT"
-    ),
+    )
     log_requests: bool = flag(
         "Log every request and its answer as JSON, with the size of records instead of their content."
-    ),
-    log_format: LogFormat = option("The format of log lines.", default=LogFormat.text),
-    ready_file: Path | None = option("Write HOST:PORT to this file once clients may connect.", metavar="FILE"),
-    lock_timeout: LockTimeoutOption = 10.0,
-) -> None:
+    )
+    log_format: LogFormat = option("The format of log lines.", default=LogFormat.text)
+    ready_file: Path | None = option("Write HOST:PORT to this file once clients may connect.", metavar="FILE")
+    lock_timeout: LockTimeoutOption = 10.0
+
+    def ensure_consistent(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        if self.listen and self.listener:
+            raise UsageError(
+                "--listen and --listener both say where to listen: use one of them",
+                hint=f"--listener PLAINTEXT://{self.listen} is the same as --listen {self.listen}",
+            )
+        ensure_compatible(self, _RULES)
+        if self.new_cluster and not self.zookeeper:
+            raise UsageError("--new-cluster begins a cluster in a ZooKeeper", hint="--zookeeper HOST:PORT/CHROOT")
+        if self.ephemeral and self.data_dir is not None and os.environ.get(DATA_DIR) != str(self.data_dir):
+            raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
+
+
+_RULES = (
+    excludes("ephemeral", "read_only",
+             "--ephemeral begins with nothing, and --read-only adds nothing: use one of them"),
+    excludes("zookeeper", "read_only", "--read-only adds nothing, and a member of a cluster has to: use one of them"),
+    excludes("read_only", "topics seeds seed_format",
+             "--read-only adds nothing, and --topic and --seed have to: use one of them"),
+)  # fmt: skip
+
+
+@command(app)
+def serve(request: ServeRequest) -> None:
     """Run a broker that every Kafka client can talk to.
 
     When clients may connect, it prints one line, `ready HOST:PORT ...`. SIGTERM, SIGHUP or Ctrl-C stops it cleanly.
@@ -112,55 +139,22 @@ def serve(
       plog serve --listener INSIDE://:29092 --listener OUTSIDE://:9092 --advertise OUTSIDE://localhost:9092
       plog serve --ephemeral --topic orders:6 --topic audit:1:cleanup.policy=compact
     """
-    start_logging(log_format, log_requests=log_requests)
+    start_logging(request.log_format, log_requests=request.log_requests)
     _raise_open_files_limit()
     _interrupt_nobody()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    given = {"node.id": None if node_id is None else str(node_id), "broker.rack": rack}
-    broker_config = _broker_config(
-        config,
-        [*(settings or []), *(f"{name}={value}" for name, value in given.items() if value is not None)],
-        listener or [],
-        advertise or [],
-        is_ephemeral=ephemeral,
-        ignores_security=insecure_ignore_security,
-        zookeeper=zookeeper,
-    )
-    if listen and listener:
-        raise UsageError(
-            "--listen and --listener both say where to listen: use one of them",
-            hint=f"--listener PLAINTEXT://{listen} is the same as --listen {listen}",
-        )
-    where = _where_to_listen(listen, broker_config)
-    metrics = parse_endpoint(metrics_listen, 0) if metrics_listen else None
-    if ephemeral and read_only:
-        raise UsageError("--ephemeral begins with nothing, and --read-only adds nothing: use one of them")
-    if zookeeper and read_only:
-        raise UsageError("--read-only adds nothing, and a member of a cluster has to: use one of them")
-    if new_cluster and not zookeeper:
-        raise UsageError("--new-cluster begins a cluster in a ZooKeeper", hint="--zookeeper HOST:PORT/CHROOT")
-    if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
-        raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
+    config = _broker_config(request)
+    request.ensure_consistent()
+    listeners = _where_to_listen(request.listen, config)
+    metrics = parse_endpoint(request.metrics_listen, 0) if request.metrics_listen else None
     first = None
-    if topics or seeds or seed_format:
+    if request.topics or request.seeds or request.seed_format:
         from cli.first_topics import parse_first_topics
 
-        if read_only:
-            raise UsageError("--read-only adds nothing, and --topic and --seed have to: use one of them")
-        first = parse_first_topics(topics or (), seeds or (), seed_format, is_kafka_3=zookeeper is not None)
-    with _data_directory(data_dir, broker_config, is_ephemeral=ephemeral) as directory:
-        _serve(
-            directory,
-            broker_config,
-            where,
-            metrics=metrics,
-            ready_file=ready_file,
-            lock_timeout=lock_timeout,
-            is_read_only=read_only,
-            zookeeper=zookeeper,
-            may_begin=new_cluster,
-            first=first,
-        )
+        is_kafka_3 = request.zookeeper is not None
+        first = parse_first_topics(request.topics, request.seeds, request.seed_format, is_kafka_3=is_kafka_3)
+    with _data_directory(request.data_dir, config, is_ephemeral=request.ephemeral) as directory:
+        _serve(request, directory, config, listeners, metrics, first)
 
 
 def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]:
@@ -200,26 +194,20 @@ def _interrupt_nobody() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def _broker_config(
-    config: Path | None,
-    settings: list[str],
-    listeners: list[str],
-    advertise: list[str],
-    *,
-    is_ephemeral: bool,
-    ignores_security: bool,
-    zookeeper: str | None,
-) -> BrokerConfig:
+def _broker_config(request: ServeRequest) -> BrokerConfig:
     from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
     from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP, listener_properties
 
-    properties = dict(EPHEMERAL_SETTINGS) if is_ephemeral else {}
+    config, zookeeper, ignores_security = request.config, request.zookeeper, request.insecure_ignore_security
+    properties = dict(EPHEMERAL_SETTINGS) if request.ephemeral else {}
     in_file = {} if config is None else _with_references(read_properties(config), str(config))
-    typed = _with_references(_without_passwords(parse_settings(settings)), "--set")
+    given = {"node.id": request.node_id, "broker.rack": request.rack}
+    of_options = {name: str(value) for name, value in given.items() if value is not None}
+    typed = _with_references(_without_passwords(parse_settings(request.settings) | of_options), "--set")
     properties |= in_file | typed
-    if listeners:
+    if request.listener:
         known = properties.get("listener.security.protocol.map", DEFAULT_PROTOCOL_MAP)
-        properties |= listener_properties(listeners, known)
+        properties |= listener_properties(request.listener, known)
     try:
         parsed = replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
     except KafkaError as error:
@@ -227,9 +215,9 @@ def _broker_config(
         raise UsageError(f"{config}: {error.message}" if named else error.message) from None
     _say_what_changes_nothing(parsed, zookeeper)
     _ensure_open_to_everybody(parsed, is_member=zookeeper is not None)
-    if not advertise:
+    if not request.advertise:
         return parsed
-    properties["advertised.listeners"] = ",".join(_advertised_listeners(parsed, advertise))
+    properties["advertised.listeners"] = ",".join(_advertised_listeners(parsed, request.advertise))
     return replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
 
 
@@ -253,7 +241,7 @@ def _with_references(properties: dict[str, str], where: str) -> dict[str, str]:
     return replace_references(properties, where, is_heeded=lambda name: find_broker_key(name) is not None)
 
 
-def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[str]:
+def _advertised_listeners(config: BrokerConfig, advertise: Sequence[str]) -> list[str]:
     """Returns advertised.listeners with the addresses of the command line, one for each listener."""
     names = [one.name for one in config.served_listeners] or [config.main_listener]
     found = {}
@@ -309,16 +297,11 @@ def _say_whether_it_joins(configured: str, zookeeper: str | None) -> None:
 
 
 def _serve(
+    request: ServeRequest,
     directory: Path,
     config: BrokerConfig,
     listeners: list[Listener],
-    *,
     metrics: Endpoint | None,
-    ready_file: Path | None,
-    lock_timeout: float,
-    is_read_only: bool,
-    zookeeper: str | None,
-    may_begin: bool,
     first: FirstTopics | None,
 ) -> None:
     from core.broker.broker_server import BrokerServer, without_collector
@@ -344,34 +327,31 @@ def _serve(
     with new_runner() as runner, contextlib.ExitStack() as stack:
         runtime = LoopRuntime(runner.get_loop(), directory)
         entry = None
-        if zookeeper is not None:
-            entry = _entry(zookeeper, config, listeners, runtime)
+        if request.zookeeper is not None:
+            entry = _entry(request.zookeeper, config, listeners, runtime)
             stack.callback(lambda: runner.run(entry.close()))
-            _run_whole(runner, entry.open(directory, config.given_node_id, may_begin=may_begin))
+            _run_whole(runner, entry.open(directory, config.given_node_id, may_begin=request.new_cluster))
         with without_collector():
             node = BrokerServer(
                 directory,
                 config,
                 runtime=runtime,
-                lock_timeout_s=lock_timeout,
-                is_read_only=is_read_only,
+                lock_timeout_s=request.lock_timeout,
+                is_read_only=request.read_only,
                 loads_late=True,
                 check_metadata=check,
                 entry=entry,
             )
         _say_what_is_obeyed(node, config, "" if entry is None else entry.security.summary)
         try:
-            _run_whole(
-                runner,
-                _run(node, runtime, listeners, metrics=metrics, ready_file=ready_file, entry=entry, first=first),
-            )
+            _run_whole(runner, _run(node, runtime, listeners, metrics, request.ready_file, entry=entry, first=first))
         finally:
             stack.close()
             runner.close()
             _answer_signals(node)
             node.close(threads=_CLOSING_THREADS)
-            if ready_file is not None:
-                ready_file.unlink(missing_ok=True)
+            if request.ready_file is not None:
+                request.ready_file.unlink(missing_ok=True)
 
 
 def _has_metadata(directory: Path) -> bool:
@@ -464,9 +444,9 @@ async def _run(
     node: BrokerServer,
     runtime: LoopRuntime,
     listeners: list[Listener],
-    *,
     metrics: Endpoint | None,
     ready_file: Path | None,
+    *,
     entry: ZooKeeperRegistration | None,
     first: FirstTopics | None,
 ) -> None:
