@@ -102,7 +102,7 @@ def make_app(name: str, directory: Path) -> Any:
         from textual.app import App
 
         return App()
-    from cli.inspect.app import InspectApp
+    from cli.inspect.screen import InspectApp
     from core.pipeline.session import Session
     from core.view.target.inspect_target import open_places
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from cli.inspect.app import InspectApp  # noqa: E402
 from cli.inspect.line_view import UNICODE  # noqa: E402
+from cli.inspect.screen import InspectApp  # noqa: E402
 from core.pipeline.session import Session  # noqa: E402
 from core.view.target.inspect_target import open_places  # noqa: E402
 

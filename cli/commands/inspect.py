@@ -129,7 +129,7 @@ def _is_there(package: str) -> bool:
 
 
 def _run(opened: Opened, schemas: SideFormats, *, has_animation: bool) -> None:
-    from cli.inspect.app import InspectApp
+    from cli.inspect.screen import InspectApp
 
     app = InspectApp(opened, schemas=schemas, has_animation=has_animation)
     app.run()

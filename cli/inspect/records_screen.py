@@ -640,6 +640,12 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         row, formats = None if here is None else here.row, self.inspect_app.formats
         self.in_steps(lambda: next_of_key(self.inspected, formats, key, row, rows, notes.append), take)
 
+    def goes_to(self, partition: TopicPartition, offset: int | None) -> bool:
+        is_here = self.partition == partition
+        if is_here:
+            self.go_to(offset)
+        return is_here
+
     def go_to(self, offset: int | None) -> None:
         """Shows the row that holds the offset, in the log as it is now; without one the first."""
         rows = self.loader.rows

@@ -4,13 +4,14 @@
 wait for threads of asyncio's pool, which may be long if one of them checks 10 GB; these are daemons, so that quitting
 takes no time. They only read.
 
-`InspectHost` has the target and its reader's thread. `InspectScreen` has a title, a body, a status line, and the keys.
+`InspectApp` has the target and its reader's thread. `InspectScreen` has a title, a body, a status line, and the keys.
 `LookingScreen` looks again every two seconds while it is seen, in a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import queue
@@ -26,7 +27,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
 
@@ -135,9 +136,9 @@ App.-ascii .side { border-left: ascii $primary; }
 EXIT_INTERRUPTED = 130
 
 
-class InspectHost(App[None]):
-    """Holds the target, its reader's thread, and the style of drawing. Screens know only this class, and `InspectApp`
-    knows the screens.
+class InspectApp(App[None]):
+    """The application behind `plog inspect`: one stack of screens over the target, with its reader's thread, and the
+    style of drawing. It reads, and never writes.
     """
 
     CSS = _CSS
@@ -233,33 +234,56 @@ class InspectHost(App[None]):
 
     # --- other screens
 
+    def on_mount(self) -> None:
+        if not self.glyphs.is_unicode:
+            self.add_class("-ascii")
+        file, place = self.opened.file, self.opened.place
+        self._open("topics", is_covered=file is not None or place is not None)
+        if file is not None:
+            self.open_bytes(file)
+        elif place is not None:
+            self._top.go(place)
+
+    def _open(self, name: str, *about: Any, **how: Any) -> None:
+        """Shows the `NameScreen` of `cli.inspect.name_screen`, which is imported when it is shown first: screens know
+        the app, and not each other.
+        """
+        module = importlib.import_module(f"{__package__}.{name}_screen")
+        self.push_screen(getattr(module, f"{name.title().replace('_', '')}Screen")(*about, **how))
+
+    @property
+    def _top(self) -> Any:
+        """The `InspectScreen` on top, below a panel."""
+        return next(one for one in reversed(self.screen_stack) if not isinstance(one, ModalScreen))
+
     def open_records(self, partition: TopicPartition, offset: int | None = None) -> None:
         """Shows the records of a partition, with the cursor at an offset; reuses the screen on top if it shows them."""
-        raise NotImplementedError
+        if not self._top.goes_to(partition, offset):
+            self._open("records", partition, offset)
 
     def open_topic_records(self, topic: str, time_ms: int | None = None) -> None:
         """Shows the records of all partitions of a topic, from that time on."""
-        raise NotImplementedError
+        self._open("topic_records", topic, time_ms)
 
     def open_bytes(self, path: Path, position: int = 0) -> None:
         """Shows a file byte by byte, with the cursor at a position."""
-        raise NotImplementedError
+        self._open("bytes", path, position)
 
     def open_map(self, partition: TopicPartition) -> None:
         """Shows the map of a partition's folder."""
-        raise NotImplementedError
+        self._open("map", partition)
 
     def open_files(self, partition: TopicPartition) -> None:
-        raise NotImplementedError
+        self._open("files", partition)
 
     def open_verify(self, path: Path) -> None:
-        raise NotImplementedError
+        self._open("verify", path)
 
     def open_groups(self) -> None:
-        raise NotImplementedError
+        self._open("groups")
 
     def open_transactions(self) -> None:
-        raise NotImplementedError
+        self._open("transactions")
 
 
 Result = TypeVar("Result")
@@ -330,7 +354,7 @@ class InspectScreen(Screen[None]):
         self._background = InspectWorker(own_thread) if own_thread else None
         self.models = ExitStack()
         """What its own thread has opened; the thread closes it last."""
-        self._host: InspectHost | None = None
+        self._host: InspectApp | None = None
         self._jobs: list[Job] = []
         self._problem = ""
         self._notice = ""
@@ -351,10 +375,10 @@ class InspectScreen(Screen[None]):
     # --- the frame
 
     @property
-    def inspect_app(self) -> InspectHost:
+    def inspect_app(self) -> InspectApp:
         """The app; usable by threads even after the user has left the screen."""
         if self._host is None:
-            self._host = cast("InspectHost", self.app)
+            self._host = cast("InspectApp", self.app)
         return self._host
 
     @property
@@ -516,6 +540,10 @@ class InspectScreen(Screen[None]):
 
     def chosen(self) -> None:
         """Handles Enter on the line under the cursor."""
+
+    def goes_to(self, partition: TopicPartition, offset: int | None) -> bool:  # noqa: ARG002 - for subclasses
+        """Goes to the offset and returns True, if these are the partition's records."""
+        return False
 
     def action_back(self) -> None:
         if len(self.app.screen_stack) > 2:  # Textual's own screen lies below the first of ours

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.segment import Segment
 from textual.binding import Binding, BindingType
@@ -19,9 +19,6 @@ from core.common.time_text import find_time
 from core.common.topic_partition import TopicPartition
 from core.view.records.log_rows import LogRows, RowKind
 from core.view.records.topic_rows import TopicRows
-
-if TYPE_CHECKING:
-    pass
 
 
 class TopicRecordsView(RecordsView):
@@ -93,6 +90,9 @@ before it in its partition stands after that one.
         item = self.view.item
         if item is not None and item.row.origin is not None:
             self.partition = item.row.origin[0]
+
+    def goes_to(self, partition: TopicPartition, offset: int | None) -> bool:  # noqa: ARG002
+        return False  # but all partitions'
 
     def go(self, text: str) -> None:
         rows, where = self._rows, text.strip().removeprefix("@")

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from cli.inspect.app import InspectApp
+from cli.inspect.screen import InspectApp
 from core.security.sasl.scram import SCRAM_SHA_512
 from core.security.sasl.server_steps import ScramServer
 from plog.testing import running_broker

@@ -13,9 +13,8 @@ from unittest import mock
 import pytest
 from textual.pilot import Pilot
 
-from cli.inspect.app import InspectApp
 from cli.inspect.line_view import UNICODE, Glyphs
-from cli.inspect.screen import InspectScreen
+from cli.inspect.screen import InspectApp, InspectScreen
 from core.pipeline.session import Session
 from core.view.target.inspect_target import Opened, open_places
 

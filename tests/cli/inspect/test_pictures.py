@@ -14,8 +14,8 @@ import pytest
 from textual.pilot import Pilot
 
 from cli.inspect import screen
-from cli.inspect.app import InspectApp
 from cli.inspect.line_view import ASCII, UNICODE, Glyphs
+from cli.inspect.screen import InspectApp
 from core.common.clock import SystemClock
 from tests.cli.inspect.support import opened, press, settled
 from tests.support.golden import GOLDEN
