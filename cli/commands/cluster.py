@@ -59,11 +59,6 @@ app = new_app(
 _UNSERVED = "no broker serves the directory: this is what its files say"
 
 
-@app.callback()
-def cluster() -> None:
-    """Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds."""
-
-
 @command(app)
 def status(
     api_versions: bool = flag("List the versions of each API instead of the brokers."),

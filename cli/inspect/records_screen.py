@@ -332,14 +332,12 @@ class RowLoader:
             return
         form = self.form
 
-        def before() -> Iterator[_Found]:
-            writer = self._make_writer(form)
-            for found in rows.rows_before(offset, _CHUNK_ROWS):
-                if found is not None:
-                    items = [shown_row(row, writer) for row in found]
-                    yield _Found(items, not found or found[0].offset <= rows.start_offset, offset)
+        def before() -> Iterator[_Found | None]:
+            return _chunk_before(rows, offset, None, self._make_writer(form))
 
-        def take(found: _Found) -> None:
+        def take(found: _Found | None) -> None:
+            if found is None:
+                return
             self._view.add_before(found.items, is_first=found.is_end)
             self._view.top = self._view.cursor = max(len(self._view.items) - 1, 0)
             end = self._view.next_offset if self._view.items else rows.start_offset
@@ -417,14 +415,7 @@ class RowLoader:
             return
 
         def before() -> Iterator[_Found | None]:
-            writer = self._make_writer(form)
-            for found in rows.rows_before(end, _CHUNK_ROWS, wanted):
-                if found is None:
-                    yield None
-                    continue
-                items = [shown_row(row, writer) for row in found]
-                is_end = len(found) < _CHUNK_ROWS or found[0].offset <= rows.start_offset
-                yield _Found(items, is_end, end)
+            return _chunk_before(rows, end, wanted, self._make_writer(form))
 
         def take(found: _Found | None) -> None:
             if found is None:
@@ -456,6 +447,16 @@ class RowLoader:
         self._jobs.clear()
         self._view.is_last = self._view.is_first = True
         self._failed(error)
+
+
+def _chunk_before(rows: LogRows, end: int, wanted: RecordFilter | None, writer: RowWriter) -> Iterator[_Found | None]:
+    """Reads a chunk of rows before an offset; a long search yields None now and then."""
+    for found in rows.rows_before(end, _CHUNK_ROWS, wanted):
+        if found is None:
+            yield None
+        else:
+            is_end = len(found) < _CHUNK_ROWS or found[0].offset <= rows.start_offset
+            yield _Found([shown_row(row, writer) for row in found], is_end, end)
 
 
 def _chunk_after(rows: LogRows, start: int, wanted: RecordFilter | None, writer: RowWriter) -> Iterator[_Found]:
