@@ -75,7 +75,7 @@ plog asks the server, also the one that owns the directory; without a server it 
             Column("transactional_id", "transactional id"),
             Column("state"),
             Column("producer_id", "producer", is_number=True, importance=1),
-            Column("epoch", is_number=True, importance=4),
+            Column("producer_epoch", "epoch", is_number=True, importance=4),
             Column("started_ms", "started", importance=3, text=time_text),
             Column("partitions", importance=2),
             Column("problem", importance=5),
@@ -203,5 +203,7 @@ def _open_row(one: OpenTransaction, now_ms: int) -> Row:
 
 
 def _id_row(one: KnownId) -> Row:
-    partitions = "" if one.partitions is None else ", ".join(sorted(map(str, one.partitions)))
-    return {**one._asdict(), "partitions": partitions}
+    row = asdict(one.found)
+    partitions = ", ".join(sorted(map(str, row.get("partitions", ()))))
+    since = {"started_ms": row["started_ms"] if row.get("started_ms", -1) >= 0 else None}
+    return {**row, **since, "partitions": partitions, "problem": one.problem}

@@ -14,6 +14,7 @@ import pytest
 
 from core.client.admin import group_survey
 from core.client.admin.group_admin import GroupAdmin, ListedGroup
+from core.client.write.transaction_admin import TransactionDescription
 from core.common.clock import SystemClock
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
@@ -185,18 +186,20 @@ def test_transactions(name: str, made: dict[str, Path]) -> None:
     *_, listing = KnownTransactions(inspected(made[name])).steps()
     assert asked(made[name], "transaction", "list") == [
         {
-            "transactional_id": one.transactional_id,
-            "state": one.state,
-            "producer_id": one.producer_id,
-            "coordinator": one.coordinator,
+            "transactional_id": one.found.transactional_id,
+            "state": one.found.state,
+            "producer_id": one.found.producer_id,
+            "coordinator": one.found.coordinator,
         }
         for one in listing.ids
     ]
-    described = asked(made[name], "transaction", "describe", *[one.transactional_id for one in listing.ids])
+    described = asked(made[name], "transaction", "describe", *[one.found.transactional_id for one in listing.ids])
     for one, other in zip(listing.ids, described, strict=True):
-        assert (one.epoch, one.timeout_ms) == (other["producer_epoch"], other["timeout_ms"])
-        assert (one.started_ms and time_text(one.started_ms)) == other["started"]
-        assert sorted(map(str, one.partitions or ())) == other["partitions"]
+        found = one.found
+        assert isinstance(found, TransactionDescription)
+        assert (found.producer_epoch, found.timeout_ms) == (other["producer_epoch"], other["timeout_ms"])
+        assert (time_text(found.started_ms) if found.started_ms >= 0 else None) == other["started"]
+        assert sorted(map(str, found.partitions)) == other["partitions"]
     found = asked(made[name], "transaction", "find-hanging", "--all")
     assert found
     for open_, other in zip(listing.open_transactions, found, strict=True):

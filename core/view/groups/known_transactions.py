@@ -14,6 +14,7 @@ from typing import NamedTuple
 from core.client.net.kafka_client import KafkaClient
 from core.client.write.transaction_admin import (
     TRANSACTIONS_TOPIC,
+    ListedTransaction,
     OpenTransaction,
     TransactionAdmin,
     TransactionDescription,
@@ -35,18 +36,11 @@ from core.view.target.log_figures import FolderMark, LogFigures, open_logs
 
 
 class KnownId(NamedTuple):
-    """A transactional id and its state. Fields from `epoch` on are None if they were not requested, or are unavailable,
-    which `problem` explains: a server is asked only about ids with a transaction that is not over.
+    """A transactional id with its state, and with its description if that was requested and is available: a server is
+    asked only about ids with a transaction that is not over. `problem` says why it is unavailable.
     """
 
-    transactional_id: str
-    state: str
-    producer_id: int
-    coordinator: int
-    epoch: int | None = None
-    timeout_ms: int | None = None
-    started_ms: int | None = None
-    partitions: frozenset[TopicPartition] | None = None
+    found: ListedTransaction | TransactionDescription
     problem: str = ""
 
 
@@ -64,19 +58,6 @@ class TransactionListing(NamedTuple):
     @property
     def is_whole(self) -> bool:
         return self.done >= self.total
-
-
-def known_id(found: TransactionDescription) -> KnownId:
-    return KnownId(
-        found.transactional_id,
-        found.state,
-        found.producer_id,
-        found.coordinator,
-        epoch=found.producer_epoch,
-        timeout_ms=found.timeout_ms,
-        started_ms=found.started_ms if found.started_ms >= 0 else None,
-        partitions=found.partitions,
-    )
 
 
 MOST_BYTES_OF_DAMAGED = 256 * 1024 * 1024
@@ -259,12 +240,12 @@ class ServerTransactions:
             return []
         ids = []
         for one in listed:
-            known = KnownId(one.transactional_id, one.state, one.producer_id, one.coordinator)
+            known = KnownId(one)
             if one.state not in _OVER:
                 try:
-                    known = known_id(self._admin.describe(one.transactional_id))
+                    known = KnownId(self._admin.describe(one.transactional_id))
                 except KafkaError as error:
-                    known = known._replace(problem=error.message)
+                    known = KnownId(one, error.message)
             ids.append(known)
         return ids
 
@@ -321,8 +302,7 @@ class FileTransactions:
             problems.append(f"{self.logs.reader.root} has no {TRANSACTIONS_TOPIC}: no transactional id is known")
         problems += [f"{partition}: {why}" for partition, why in sorted(self._unread.items())]
         problems += [f"{p}: {known.problem}" for p, (_, known) in sorted(self._known.items()) if known.problem]
-        ids: list[KnownId] = [known_id(found) for found in described]
-        return TransactionListing(self._open(described), ids, done, total, problems)
+        return TransactionListing(self._open(described), list(map(KnownId, described)), done, total, problems)
 
     def _described(self) -> list[TransactionDescription]:
         topics = self.logs.directory_topics
