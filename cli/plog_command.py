@@ -27,7 +27,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, partial, wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -675,15 +675,19 @@ Function = Callable[..., None]
 
 def new_app(text: str | None = None, example: str = "") -> typer.Typer:
     """Returns an app for one command, or, with a text about them, for a group of commands."""
-    help_ = f"{text}\n\n\b\nExample:\n  {example}" if text else None
+    help_ = _with_examples(text, example) if text else None
     return typer.Typer(
         cls=PlogGroup, rich_markup_mode=None, add_completion=False, no_args_is_help=text is not None, help=help_
     )
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Function], Function]:
+def _with_examples(text: str, *examples: str) -> str:
+    return "\n".join([cleandoc(text), "", "\b", "Example:", *(f"  {example}" for example in examples)])
+
+
+def command(app: typer.Typer, *examples: str, name: str | None = None) -> Callable[[Function], Function]:
     """Makes the function a command of the app, with the options that its parameters declare
-    (`core/common/command_option.py`).
+    (`core/common/command_option.py`). Its help is the docstring, and the examples.
 
     A parameter whose type is a dataclass stands for those of its fields that are options, and is given the dataclass;
     `Annotated[type, names]` leaves the fields of these names out.
@@ -709,7 +713,8 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Function], F
         made: Any = wraps(function)(call) if groups else function
         made.__signature__ = Signature(parameters)
         made.__annotations__ = {one.name: one.annotation for one in parameters}
-        app.command(name, cls=PlogCommand)(made)
+        help_ = _with_examples(function.__doc__ or "", *examples) if examples else None
+        app.command(name, cls=PlogCommand, help=help_)(made)
         return function
 
     return register

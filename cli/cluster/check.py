@@ -36,10 +36,6 @@ def check(
     """Compare the replicas of partitions while they serve: each is read from its own broker, and nothing is changed.
 
     The exit code is 1 if replicas differ, and 3 if one could not be compared.
-
-    \b
-    Example:
-      plog cluster check flights --bootstrap-server 127.0.0.1:9092
     """
     from core.client.cluster_admin.cluster_partitions import read_partitions
     from core.client.cluster_admin.replica_check import ReplicaCheck

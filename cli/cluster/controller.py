@@ -35,10 +35,6 @@ def controller(output: OutputOption = OutputFormat.table, place: ReadPlace = Pla
 
     For a directory that no broker serves it lists the controllers of the past, as far as its metadata log goes back.
     The exit code is 1 if no controller is known.
-
-    \b
-    Example:
-      plog cluster controller --bootstrap-server 127.0.0.1:9092
     """
     from core.client.net.kafka_client import KafkaClient
 

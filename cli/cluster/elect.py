@@ -43,10 +43,6 @@ def elect(
     """Have leaders elected: the preferred ones, or, if data must be given up, any that live.
 
     The exit code is 1 if a partition could not get its leader. That one leads already is no failure.
-
-    \b
-    Example:
-      plog cluster elect --preferred flights --bootstrap-server 127.0.0.1:9092
     """
     from core.client.cluster_admin.cluster_admin import ClusterAdmin, ElectionType
 
@@ -224,10 +220,6 @@ def forget_replica(
 
     Once all other replicas are back, the one with the most records leads; records that only that broker had are given
     up. A broker that is registered is refused. If the controller is Kafka's, use elect --unclean.
-
-    \b
-    Example:
-      plog cluster forget-replica 3 --dry-run --bootstrap-server 127.0.0.1:9092
     """
     from core.client.admin.cluster_status import describe_cluster
     from core.client.cluster_admin.cluster_admin import ClusterAdmin

@@ -57,10 +57,6 @@ def features(
 
     Each range of levels has a line with the brokers that support it. The exit code is 1 if a level was refused, or a
     broker does not support what is finalized, and 3 if a broker can't be reached from here.
-
-    \b
-    Example:
-      plog cluster features --upgrade all --bootstrap-server 127.0.0.1:9092
     """
     wanted = parse_wanted(upgrade or (), downgrade or (), is_unsafe=unsafe)
     if unsafe and not downgrade:

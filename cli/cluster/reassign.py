@@ -60,10 +60,6 @@ def reassign(
 
     The plan spreads the replicas over racks and brokers, and moves as little as that allows. Ctrl-C ends the watching,
     and not the move: --status goes on watching, --cancel ends the move.
-
-    \b
-    Example:
-      plog cluster reassign --topics flights --to 1,2,3 --throttle 50MB/s --bootstrap-server 127.0.0.1:9092
     """
     rate, brokers = parse_rate(throttle), parse_brokers(to)
     names = parse_topics(topics)
@@ -202,10 +198,6 @@ def drain(
     """Move all replicas off a broker, so that it can be stopped for good.
 
     It may be down already. The other replicas stay where they are.
-
-    \b
-    Example:
-      plog cluster drain 3 --dry-run --bootstrap-server 127.0.0.1:9092
     """
     broker, rate, brokers = parse_broker(name), parse_rate(throttle), parse_brokers(to)
     with open_cluster("drain", place) as client:

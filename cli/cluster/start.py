@@ -197,10 +197,6 @@ def start(
     It is for tests and for learning. Each broker prints a line when it is ready; the last line, `ready HOST:PORT,..`,
     has the bootstrap servers. SIGTERM, SIGHUP or Ctrl-C stops all of it cleanly. If one of the brokers dies, the others
     go on, and the exit code is 3 at the end. It needs the extras plog-kafka[cluster,spark].
-
-    \b
-    Example:
-      plog cluster start --brokers 3 --data-dir ./cluster
     """
     from core.processes.local_cluster import ClusterOptions, LocalCluster, parse_listen
 

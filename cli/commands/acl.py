@@ -43,15 +43,11 @@ _WITHOUT_RESOURCES = (
 ResourceRequest = Annotated[AclRequest, _WITHOUT_RESOURCES]
 
 
-@command(app, "list")
+@command(app, "plog acl list --topic flights --resource-pattern-type match", name="list")
 def list_(request: AclRequest, output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
     """List the ACLs: all of them, or those that the options name.
 
     A name finds the ACLs of exactly that name; a note says if others apply to it, by a prefix or by *.
-
-    \b
-    Example:
-      plog acl list --topic flights --resource-pattern-type match
     """
     filters = request.filters()
     acls, where = _read(place)
@@ -72,7 +68,7 @@ def _say_others(request: AclRequest, acls: Sequence[Acl], found: Sequence[Acl]) 
         say(f"note: {_count(count)} more by a prefix or by *: --resource-pattern-type match shows them")
 
 
-@command(app)
+@command(app, "plog acl add --allow-principal User:alice --consumer --topic flights --group etl")
 def add(
     request: AddRequest,
     dry_run: DryRunOption = False,
@@ -82,10 +78,6 @@ def add(
     """Add ACLs: each principal, from each host, may do each operation on each resource.
 
     Without --operation it is All, without a host it is *. A denial counts more than all that is allowed.
-
-    \b
-    Example:
-      plog acl add --allow-principal User:alice --consumer --topic flights --group etl
     """
     wanted = request.acls()
     if not wanted:
@@ -95,7 +87,7 @@ def add(
     _change(place, lambda there: Plan(wanted, [], there), output, dry_run=dry_run, makes_directory=True)
 
 
-@command(app)
+@command(app, "plog acl remove --allow-principal User:alice --topic flights --dry-run")
 def remove(
     request: AclRequest,
     dry_run: DryRunOption = False,
@@ -107,10 +99,6 @@ def remove(
 
     What is not named may be anything: without --operation, the ACLs of all operations are removed. A name finds the
     ACLs of exactly that name; * is the ACL for all names, and no pattern.
-
-    \b
-    Example:
-      plog acl remove --allow-principal User:alice --topic flights --dry-run
     """
     filters = request.filters()
     if request.is_of_all:
@@ -128,14 +116,9 @@ def remove(
     _say_others(request, left, [])
 
 
-@command(app)
+@command(app, "plog acl export > acls.ndjson")
 def export(place: ReadPlace = Place()) -> None:
-    """Print all ACLs as lines of JSON, in one order, for plog acl import and for a diff.
-
-    \b
-    Example:
-      plog acl export > acls.ndjson
-    """
+    """Print all ACLs as lines of JSON, in one order, for plog acl import and for a diff."""
     acls, where = _read(place)
     for line in write_acls(acls):
         print(line)
@@ -146,7 +129,7 @@ def export(place: ReadPlace = Place()) -> None:
         say(f"warning: {_count(strange)} of a later Kafka, with values that are UNKNOWN here: import refuses them")
 
 
-@command(app, "import")
+@command(app, "plog acl import acls.ndjson --dry-run", name="import")
 def import_(
     file: Path = argument("A file of plog acl export, or of kafka-acls --list; - is stdin.", metavar="FILE|-"),
     remove_others: bool = flag("Remove all ACLs that are not in the file, after showing them.", "--remove-others"),
@@ -158,10 +141,6 @@ def import_(
     """Add the ACLs of a file that are not there yet.
 
     The file has lines of plog acl export, or what kafka-acls --list prints.
-
-    \b
-    Example:
-      plog acl import acls.ndjson --dry-run
     """
     try:
         text = (sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()).decode("utf-8-sig")
@@ -249,7 +228,7 @@ def _read(place: Place, *, makes_directory: bool = False) -> tuple[list[Acl], st
         return SecurityAdmin(client).describe_acls(), client.place
 
 
-@command(app)
+@command(app, "plog acl explain --principal User:alice --operation Read --topic flights")
 def explain(
     *,
     principal: str = option("The principal of the client, such as User:alice.", default=REQUIRED, metavar="TYPE:NAME"),
@@ -266,10 +245,6 @@ def explain(
 
     It lists the ACLs that match, and those that nearly do: for another host or operation, or with the principal in
     another spelling. The exit code is 1 if the operation is denied.
-
-    \b
-    Example:
-      plog acl explain --principal User:alice --operation Read --topic flights
     """
     from core.security.acl_explanation import DECIDES, Question, find_reasons, find_ways_out
     from core.security.acl_rules import AclRules, ZooKeeperAclRules

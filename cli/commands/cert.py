@@ -39,7 +39,9 @@ class Protocol(StrEnum):
     sasl_plaintext = "sasl_plaintext"
 
 
-@command(app)
+@command(
+    app, "plog cert dev --out certs --name kafka.test", "plog cert dev --out secured --protocol sasl_ssl --user alice"
+)
 def dev(
     out: Path = option("The folder for the files.", default=Path("certs"), metavar="DIR"),
     protocol: Protocol = option(
@@ -56,11 +58,6 @@ def dev(
     With TLS it makes a CA, and a certificate for a server, for localhost, 127.0.0.1, ::1 and the names of --name, good
     for a year. Clients have a certificate too (ssl), or users with passwords (sasl_ssl, sasl_plaintext). All of it is
     for tests, not for production.
-
-    \b
-    Example:
-      plog cert dev --out certs --name kafka.test
-      plog cert dev --out secured --protocol sasl_ssl --user alice
     """
     if users and protocol is Protocol.ssl:
         raise UsageError("--user makes a user of SASL, and --protocol is ssl", hint="--protocol sasl_ssl has users")
@@ -93,7 +90,7 @@ def dev(
         say("warning: without TLS, passwords and records go over the network in clear")
 
 
-@command(app)
+@command(app, "plog cert show certs/server.pem")
 def show(
     place: str = argument("A PEM, DER, PKCS12 or JKS file, or a server.", metavar=PLACE_METAVAR),
     password: str | None = option(
@@ -107,10 +104,6 @@ def show(
     For a server it also says whether a client with these settings (--command-config, -X; without them, what the system
     trusts) would trust it, and why not. The exit code is 1 if a certificate has expired or is not valid yet, or if the
     settings that you gave do not trust the server.
-
-    \b
-    Example:
-      plog cert show certs/server.pem
     """
     _ensure_cryptography()
     from core.files.tls_context import read_certificates

@@ -59,7 +59,7 @@ app = new_app(
 _UNSERVED = "no broker serves the directory: this is what its files say"
 
 
-@command(app)
+@command(app, "plog cluster status --bootstrap-server 127.0.0.1:9092")
 def status(
     api_versions: bool = flag("List the versions of each API instead of the brokers."),
     output: OutputOption = OutputFormat.table,
@@ -70,10 +70,6 @@ def status(
     For a partition without a leader it says what the partition waits for, what each replica has, and what an election
     would cost now. For a directory that no broker serves, it shows what the metadata log in it says. The exit code is 1
     if something is wrong with the cluster, and 3 if a broker can't be reached from here.
-
-    \b
-    Example:
-      plog cluster status --bootstrap-server 127.0.0.1:9092
     """
     from core.client.cluster_admin.cluster_partitions import report_leaderless
 
@@ -108,15 +104,11 @@ def status(
     raise typer.Exit(max(code, 1 if problems else 0))
 
 
-@command(app)
+@command(app, "plog cluster brokers --bootstrap-server 127.0.0.1:9092")
 def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
     """List the brokers of a cluster: what each holds, what it leads, and which of its replicas lag.
 
     The version is the release of Kafka that a broker is or is like, as far as its features tell.
-
-    \b
-    Example:
-      plog cluster brokers --bootstrap-server 127.0.0.1:9092
     """
     from core.client.cluster_admin.cluster_partitions import survey_notes
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery, survey_brokers
@@ -142,7 +134,7 @@ def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place(
     raise typer.Exit(say_failures(found.failures))
 
 
-@command(app)
+@command(app, "plog cluster topics --bootstrap-server 127.0.0.1:9092")
 def topics(
     names: list[str] | None = argument(
         "Which topics. Default: all.", default=None, metavar="[TOPIC]...", completes="topic"
@@ -150,12 +142,7 @@ def topics(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List the topics of a cluster with their replicas, and how many partitions lack some.
-
-    \b
-    Example:
-      plog cluster topics --bootstrap-server 127.0.0.1:9092
-    """
+    """List the topics of a cluster with their replicas, and how many partitions lack some."""
     from core.client.cluster_admin.cluster_partitions import read_partitions, with_moves
 
     notes: list[str] = []
@@ -172,7 +159,7 @@ def topics(
     TOPICS.write(rows, output)
 
 
-@command(app)
+@command(app, "plog cluster describe flights-0")
 def describe(
     names: list[str] = argument(
         "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC.", metavar="PARTITION...", completes="topic"
@@ -180,12 +167,7 @@ def describe(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Describe each replica of a partition: how far it has come, and why it is not in sync if it is not.
-
-    \b
-    Example:
-      plog cluster describe flights-0
-    """
+    """Describe each replica of a partition: how far it has come, and why it is not in sync if it is not."""
     from core.client.cluster_admin.cluster_partitions import report_partitions
 
     notes: list[str] = []
@@ -208,14 +190,16 @@ def describe(
     write_replicas([row for report in reports for row in replica_rows(report)], output)
 
 
-command(app)(controller)
-command(app)(features)
-command(app)(elect)
-command(app)(forget_replica)
-command(app)(reassign)
-command(app)(drain)
-command(app)(check)
-command(app)(start)
+command(app, "plog cluster controller --bootstrap-server 127.0.0.1:9092")(controller)
+command(app, "plog cluster features --upgrade all --bootstrap-server 127.0.0.1:9092")(features)
+command(app, "plog cluster elect --preferred flights --bootstrap-server 127.0.0.1:9092")(elect)
+command(app, "plog cluster forget-replica 3 --dry-run --bootstrap-server 127.0.0.1:9092")(forget_replica)
+command(app, "plog cluster reassign --topics flights --to 1,2,3 --throttle 50MB/s --bootstrap-server 127.0.0.1:9092")(
+    reassign
+)
+command(app, "plog cluster drain 3 --dry-run --bootstrap-server 127.0.0.1:9092")(drain)
+command(app, "plog cluster check flights --bootstrap-server 127.0.0.1:9092")(check)
+command(app, "plog cluster start --brokers 3 --data-dir ./cluster")(start)
 
 
 # --- queries

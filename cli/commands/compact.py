@@ -38,7 +38,7 @@ _EXPLAIN_DROPS = ["tombstone", "timestamp", "detail"]
 _WHAT_IF = ["partition", "settings", "what", "records_after", "bytes_after", "saved_bytes", "why"]
 
 
-@command(app)
+@command(app, "plog compact sample-data/textbook --set cleanup.policy=compact")
 def compact(
     paths: list[Path] = argument("Partition folders or data directories.", metavar="PATH..."),
     apply: bool = flag("Carry out the plan. Without it the plan is only shown."),
@@ -60,10 +60,6 @@ def compact(
 
     The last record of each key stays. --explain says of every record why it is there, or what will remove it. The exit
     code is 1 if a partition can't be compacted.
-
-    \b
-    Example:
-      plog compact sample-data/textbook --set cleanup.policy=compact
     """
     from core.inspector.stats.offline_compaction import CompactionOptions
 

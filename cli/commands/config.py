@@ -50,18 +50,13 @@ NameArgument = Annotated[
 ]
 
 
-@command(app, "list")
+@command(app, "plog config list group", name="list")
 def list_(
     kind: ResourceKind | None = argument(_KINDS, default=None, metavar="[TYPE]", show_default=False),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List what has settings: every topic and broker, and the groups and client metrics with settings of their own.
-
-    \b
-    Example:
-      plog config list group
-    """
+    """List what has settings: every topic and broker, and the groups and client metrics with settings of their own."""
     from core.client.admin.admin import Admin
 
     with place.session().open_client(is_read_only=True, rests_on=lambda _: False) as client:
@@ -70,7 +65,7 @@ def list_(
     write_rows(rows, ["type", "name"], output)
 
 
-@command(app)
+@command(app, "plog config describe topic flights --all")
 def describe(
     kind: KindArgument,
     name: NameArgument = "",
@@ -80,12 +75,7 @@ def describe(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Show the settings of a topic, broker or group, and where each value comes from.
-
-    \b
-    Example:
-      plog config describe topic flights --all
-    """
+    """Show the settings of a topic, broker or group, and where each value comes from."""
     from core.client.admin.admin import Admin
 
     with place.session().open_client(is_read_only=True, rests_on=lambda _: False) as client:
@@ -116,7 +106,7 @@ def _row(config: ConfigValue) -> Row:
     }
 
 
-@command(app)
+@command(app, "plog config diff topic flights flights-copy", "plog config diff topic flights --with stage:9092")
 def diff(
     kind: KindArgument,
     first: str = argument(
@@ -138,11 +128,6 @@ def diff(
     """Compare the effective settings of two topics, brokers or groups, also of two clusters.
 
     Equal settings are not shown. The exit code is 1 if there is a difference.
-
-    \b
-    Example:
-      plog config diff topic flights flights-copy
-      plog config diff topic flights --with stage:9092
     """
     from core.view.figures.config_diff import diff_configs
 
@@ -222,7 +207,7 @@ def _read_configs(session: Session, kind: ResourceKind, name: str) -> dict[str, 
         return found
 
 
-@command(app)
+@command(app, "plog config alter broker 1 --set log.retention.ms=86400000")
 def alter(
     kind: KindArgument,
     name: NameArgument = "",
@@ -233,12 +218,7 @@ def alter(
     dry_run: bool = flag("Check whether the change would be accepted, and change nothing."),
     place: WritePlace = Place(),
 ) -> None:
-    """Change settings while the broker runs. Either all changes are made, or none.
-
-    \b
-    Example:
-      plog config alter broker 1 --set log.retention.ms=86400000
-    """
+    """Change settings while the broker runs. Either all changes are made, or none."""
     from cli.known_settings import alter_settings, resolve_passwords
     from core.client.admin.admin import Admin, AlterOperation, ConfigChange
 

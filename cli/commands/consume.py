@@ -22,7 +22,7 @@ _SAME_FORMAT = {"json": "envelope", "ndjson": "envelope"}
 """Other names of formats: an envelope is a JSON object on a line."""
 
 
-@command(app)
+@command(app, "plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'")
 def consume(request: ConsumeRequest, place: Place) -> None:
     """Read records of topics and print them to stdout.
 
@@ -32,10 +32,6 @@ def consume(request: ConsumeRequest, place: Place) -> None:
 
     A TIME (epoch ms, 2013-01-15T00:00:00Z, -2h) means, in each partition, the first offset whose record is that new or
     newer.
-
-    \b
-    Example:
-      plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
     """
     from core.pipeline.consume import consume as run
     from core.pipeline.record_printer import ARROW, CSV, ENVELOPE

@@ -17,7 +17,7 @@ app = new_app()
 _LISTING = Listing("kind offset last_offset detail position_a position_b", drops="position_b position_a last_offset")
 
 
-@command(app)
+@command(app, "plog diff sample-data/damaged/c_bitflip_middle-0 sample-data/damaged/c_bitflip_length-0")
 def diff(
     a: Path = argument("A partition's folder, or a .log file.", metavar="A"),
     b: Path = argument("Another copy of the same partition.", metavar="B"),
@@ -27,10 +27,6 @@ def diff(
 
     It lists records that only one copy has, records that differ, and batches that differ although their records are
     equal. If a copy is damaged, it says so and goes on. The exit code is 1 if anything differs.
-
-    \b
-    Example:
-      plog diff sample-data/damaged/c_bitflip_middle-0 sample-data/damaged/c_bitflip_length-0
     """
     from core.inspector.stats.log_diff import LogDiff
 

@@ -30,7 +30,7 @@ _LINES = 24
 _MOST_NAMES = 3
 
 
-@command(app)
+@command(app, "plog doctor sample-data/damaged")
 def doctor(
     path: Path = argument("A data directory, a partition's folder, or a file of it.", metavar="PATH"),
     whole: bool | None = option(
@@ -43,10 +43,6 @@ def doctor(
     It says who wrote it and who serves it, and in a line each what plog verify, plog gaps and plog stats find there;
     then the three things that are most worth doing, as commands to paste. It only reads, and shows no value of a
     record. The exit code is 1 if one of the three finds something.
-
-    \b
-    Example:
-      plog doctor sample-data/damaged
     """
     from core.view.figures.diagnosis import examine
 

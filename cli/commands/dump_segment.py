@@ -74,7 +74,7 @@ class DumpFormat(StrEnum):
     arrow = "arrow"
 
 
-@command(app)
+@command(app, "plog dump-segment sample-data/partition/txn_multisegment-0/00000000000000000000.log --print-data-log")
 def dump_segment(
     paths: list[Path] | None = argument(
         "Files, partition folders or data directories.", default=None, metavar="PATH..."
@@ -121,10 +121,6 @@ def dump_segment(
     """Print what is in a segment, index, snapshot or checkpoint.
 
     It only reads. Problems of the files go to stderr, and make the exit code 1.
-
-    \b
-    Example:
-      plog dump-segment sample-data/partition/txn_multisegment-0/00000000000000000000.log --print-data-log
     """
     from core.common.time_text import parse_time
     from core.inspector.dump.dump_options import DumpOptions

@@ -27,7 +27,7 @@ _FOR_PEOPLE = Listing("partition offsets count reason evidence", drops="count")
 _WHOLE = Listing("topic partition start_offset end_offset count reason evidence")
 
 
-@command(app)
+@command(app, "plog gaps sample-data/partition/txn_multisegment-0")
 def gaps(
     places: list[str] = argument(PLACES_HELP, metavar=f"{PLACES}..."),
     from_: int = option("The first offset to account for; -N is N before the end.", default=0, metavar="OFFSET"),
@@ -43,10 +43,6 @@ def gaps(
     The reasons are control record, aborted, open transaction, compacted, trimmed, truncated, missing, damaged and
     unknown. The exit code is 1 if offsets are truncated, missing, damaged or unknown, because a reader should not
     ignore those.
-
-    \b
-    Example:
-      plog gaps sample-data/partition/txn_multisegment-0
     """
     from core.pipeline.gap_account import account_for
 

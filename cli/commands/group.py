@@ -34,7 +34,7 @@ TopicsOption = Annotated[
 ]
 
 
-@command(app, "list")
+@command(app, "plog group list --state stable", "plog group list --topic flights", name="list")
 def list_(
     state: list[str] | None = options("Only groups in this state.", metavar="STATE"),
     topics: list[str] | None = options(
@@ -47,13 +47,7 @@ def list_(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List the consumer groups; or with --topic those that read a topic, with their lag there and their last commit.
-
-    \b
-    Example:
-      plog group list --state stable
-      plog group list --topic flights
-    """
+    """List the consumer groups; or with --topic those that read a topic, with their lag there and their last commit."""
     wanted = {name.lower() for name in state or ()}
     if not wanted <= _STATES.keys():
         raise UsageError(
@@ -124,7 +118,7 @@ def _are_groups(topic: str) -> bool:
     return topic == "__consumer_offsets"
 
 
-@command(app)
+@command(app, "plog group describe etl --output json", "plog group describe --all-groups")
 def describe(
     groups: list[str] | None = argument(
         "Which groups.", default=None, metavar="[GROUP...]", completes="group", show_default=False
@@ -137,13 +131,7 @@ def describe(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Show how far groups have read, and their lag; or with --members, who is in them.
-
-    \b
-    Example:
-      plog group describe etl --output json
-      plog group describe --all-groups
-    """
+    """Show how far groups have read, and their lag; or with --members, who is in them."""
     if bool(groups) == all_groups:
         raise UsageError(
             "a GROUP and --all-groups do not go together" if groups else "Missing argument 'GROUP...'.",
@@ -243,7 +231,7 @@ def _headline(group: GroupDescription) -> str:
     )
 
 
-@command(app, "reset-offsets")
+@command(app, "plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z", name="reset-offsets")
 def reset_offsets(
     group: GroupArgument,
     topics: TopicsOption = None,
@@ -266,10 +254,6 @@ def reset_offsets(
     """Move the offsets of a group that has no members at the moment.
 
     It shows what it would do, and does it with --apply.
-
-    \b
-    Example:
-      plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z
     """
     from core.client.read.group_offset_reset import Reset, find_partitions, new_offsets, read_offsets_file
 
@@ -322,14 +306,9 @@ def _ensure_inactive(admin: GroupAdmin, group_id: str) -> None:
         )
 
 
-@command(app)
+@command(app, "plog group delete etl")
 def delete(groups: GroupsArgument, dry_run: DryRunOption = False, place: WritePlace = Place()) -> None:
-    """Delete groups that have no members, and the offsets that they committed.
-
-    \b
-    Example:
-      plog group delete etl
-    """
+    """Delete groups that have no members, and the offsets that they committed."""
     with place.session().open_client(is_read_only=dry_run) as client:
         admin = GroupAdmin(client)
         for group_id in groups:
@@ -348,16 +327,11 @@ def _ensure_empty(group: GroupDescription) -> None:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group.group_id} has {len(group.members)} members")
 
 
-@command(app, "delete-offsets")
+@command(app, "plog group delete-offsets etl --topic flights:0,1", name="delete-offsets")
 def delete_offsets(
     group: GroupArgument, topics: TopicsOption = None, dry_run: DryRunOption = False, place: WritePlace = Place()
 ) -> None:
-    """Delete the offsets that a group committed for topics that none of its members reads.
-
-    \b
-    Example:
-      plog group delete-offsets etl --topic flights:0,1
-    """
+    """Delete the offsets that a group committed for topics that none of its members reads."""
     from core.client.read.group_offset_reset import parse_topics
 
     if not topics:
@@ -372,7 +346,7 @@ def delete_offsets(
     say(f"group {group} {client.place} forgot its offsets of {len(partitions)} partitions")
 
 
-@command(app, "remove-members")
+@command(app, "plog group remove-members etl --instance worker-3", name="remove-members")
 def remove_members(
     group: GroupArgument,
     instances: list[str] | None = options("The static member of this group.instance.id.", "--instance", metavar="ID"),
@@ -386,10 +360,6 @@ def remove_members(
 
     A static member keeps its partitions for its session timeout, though nobody reads them. A member that still lives
     joins again, after a rebalance. The exit code is 1 if a member was not removed; the others are.
-
-    \b
-    Example:
-      plog group remove-members etl --instance worker-3
     """
     from core.files.file_names import ensure_no_cluster
     from core.protocol.schema.groups import MemberIdentity

@@ -63,7 +63,7 @@ def _uses(text: str, word: str) -> bool:
     return re.search(rf"\b{re.escape(word)}", text, re.IGNORECASE) is not None
 
 
-@command(app)
+@command(app, "plog help consumer group")
 def help_(
     topic: list[str] | None = argument(
         "A word, a command, or the code of a finding.",
@@ -73,12 +73,7 @@ def help_(
         completes="help",
     ),
 ) -> None:
-    """Explain a word, such as offset or consumer group, or a command in full.
-
-    \b
-    Example:
-      plog help consumer group
-    """
+    """Explain a word, such as offset or consumer group, or a command in full."""
     if topic:
         _show(find_text(topic))
     else:

@@ -38,7 +38,7 @@ _WEB_OPTIONS = {"--web": 0, "--listen": 1}
 """Options that the process of a browser's window does not get, and the number of words after each."""
 
 
-@command(app)
+@command(app, "plog inspect sample-data/partition/txn_multisegment-0")
 def inspect(
     places: list[str] | None = argument(
         "A data directory, a partition's folder or a file of it; and where to begin.",
@@ -68,10 +68,6 @@ def inspect(
 
     It reads the files of a data directory, Kafka's or plog's, or asks a server; it changes nothing. The key ? says what
     a screen shows, and y which command says the same.
-
-    \b
-    Example:
-      plog inspect sample-data/partition/txn_multisegment-0
     """
     from core.pipeline.log_places import LogPlaces
 

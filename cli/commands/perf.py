@@ -35,7 +35,7 @@ AcksOption = Annotated[Acks, Option("Which acknowledgement to wait for.", "--ack
 HistogramOption = Annotated[bool, Option("Print a histogram of the latencies on stderr.", "--histogram")]
 
 
-@command(app)
+@command(app, "plog perf produce perf-test --num-records 1000000 --record-size 100 --output json")
 def produce(
     topic: TopicArgument,
     num_records: int = option("How many records.", default=100_000, metavar="N", min=1),
@@ -51,12 +51,7 @@ def produce(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Write records at full speed or at a given rate, and measure how long each waits until it is confirmed.
-
-    \b
-    Example:
-      plog perf produce perf-test --num-records 1000000 --record-size 100 --output json
-    """
+    """Write records at full speed or at a given rate, and measure how long each waits until it is confirmed."""
     import numpy as np
 
     from core.client.write.perf import measure_produce, random_payload
@@ -92,7 +87,7 @@ def produce(
     _print("sent", measured, output, histogram=histogram)
 
 
-@command(app)
+@command(app, "plog perf consume perf-test --messages 1000000")
 def consume(
     topic: str = argument("Which topic."),
     num_records: int | None = option(
@@ -102,12 +97,7 @@ def consume(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Read and decode records from the beginning, and measure how fast that is.
-
-    \b
-    Example:
-      plog perf consume perf-test --messages 1000000
-    """
+    """Read and decode records from the beginning, and measure how fast that is."""
     from core.client.write.perf import measure_consume
 
     with place.session().open_client(is_read_only=True) as client:
@@ -117,7 +107,7 @@ def consume(
     _print("read", measured, output, histogram=False)
 
 
-@command(app)
+@command(app, "plog perf latency perf-test --num-records 1000 --acks all")
 def latency(
     topic: TopicArgument,
     num_records: int = option("How many records.", default=1000, metavar="N", min=1),
@@ -127,12 +117,7 @@ def latency(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Send one record after the other, and measure the time until a consumer has it.
-
-    \b
-    Example:
-      plog perf latency perf-test --num-records 1000 --acks all
-    """
+    """Send one record after the other, and measure the time until a consumer has it."""
     from core.client.write.perf import measure_latency
     from core.client.write.producer import Producer
 

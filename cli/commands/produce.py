@@ -22,16 +22,14 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-@command(app)
+@command(
+    app, "zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time"
+)
 def produce(request: ProduceRequest, place: Place) -> None:
     """Write records from stdin or files to a topic, or each to its own.
 
     Each line is a record. A bad line stops the command: everything before it is written and confirmed, nothing after it
     is sent. With --transactional-id, a bad line or Ctrl-C aborts the transaction, and nothing becomes visible.
-
-    \b
-    Example:
-      zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
     """
     from core.pipeline.produce import produce as run
 

@@ -25,7 +25,7 @@ app = new_app()
 _STEPS = Listing("action path position end_position offset last_offset records_lost records_given_up why")
 
 
-@command(app)
+@command(app, "plog recover sample-data/damaged", "plog recover sample-data/damaged --salvage-records salvaged.ndjson")
 def recover(
     paths: list[Path] = argument("Partition folders or data directories.", metavar="PATH..."),
     apply: bool = flag("Carry out the plan. Without it the plan is only shown."),
@@ -47,11 +47,6 @@ def recover(
     Sound batches keep their offsets, also after damage. Indexes, snapshots and checkpoints are made again. The earlier
     files stay beside the new ones as *.before-recovery-N. The exit code is 1 if there is something to do, or if
     something could not be repaired.
-
-    \b
-    Example:
-      plog recover sample-data/damaged
-      plog recover sample-data/damaged --salvage-records salvaged.ndjson
     """
     from core.inspector.recover.recovery_plan import (
         RecoveryOptions,

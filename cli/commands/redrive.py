@@ -21,16 +21,12 @@ _SUMS = Listing("topic records tries reason problem dead_letter", drops="problem
 _EACH = Listing("topic dead_letter from_topic from_partition from_offset tries reason problem", drops="problem tries")
 
 
-@command(app)
+@command(app, "plog redrive orders.DLT --dry-run")
 def redrive(request: RedriveRequest, output: OutputOption = OutputFormat.table, place: WritePlace = Place()) -> None:
     """Send dead letters back to the topics that their headers name.
 
     Each is sent once, however often the command is stopped and begun again. Records that name no topic stay, and are
     listed; the exit code is 1 then.
-
-    \b
-    Example:
-      plog redrive orders.DLT --dry-run
     """
     from core.client.write.redrive import Redriven
     from core.client.write.redrive import redrive as run

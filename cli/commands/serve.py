@@ -127,17 +127,16 @@ _RULES = (
 )  # fmt: skip
 
 
-@command(app)
+@command(
+    app,
+    "plog serve --listen 127.0.0.1:9092 --data-dir ./data --set num.partitions=4",
+    "plog serve --listener INSIDE://:29092 --listener OUTSIDE://:9092 --advertise OUTSIDE://localhost:9092",
+    "plog serve --ephemeral --topic orders:6 --topic audit:1:cleanup.policy=compact",
+)
 def serve(request: ServeRequest) -> None:
     """Run a broker that every Kafka client can talk to.
 
     When clients may connect, it prints one line, `ready HOST:PORT ...`. SIGTERM, SIGHUP or Ctrl-C stops it cleanly.
-
-    \b
-    Example:
-      plog serve --listen 127.0.0.1:9092 --data-dir ./data --set num.partitions=4
-      plog serve --listener INSIDE://:29092 --listener OUTSIDE://:9092 --advertise OUTSIDE://localhost:9092
-      plog serve --ephemeral --topic orders:6 --topic audit:1:cleanup.policy=compact
     """
     start_logging(request.log_format, log_requests=request.log_requests)
     _raise_open_files_limit()

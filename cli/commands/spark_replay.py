@@ -53,7 +53,7 @@ _PLAN = Listing(
 )
 
 
-@command(app)
+@command(app, "plog spark-replay flights --to parquet:./flights-parquet --partition-by hour")
 def spark_replay(
     request: ReplayRequest,
     commit_group: str = option(
@@ -77,10 +77,6 @@ def spark_replay(
 
     It reads the segment files of the data directory, or servers, and takes only committed records. If you run it again
     after a crash, it finishes the rest; if you run it once more, it does nothing.
-
-    \b
-    Example:
-      plog spark-replay flights --to parquet:./flights-parquet --partition-by hour
     """
     from core.records.arrow_strings import ensure_arrow
 

@@ -33,7 +33,7 @@ _SPARK_WIDTH = 60
 _LISTED = 10
 
 
-@command(app)
+@command(app, "plog stats sample-data/partition")
 def stats(
     places: list[str] = argument(f"{PLACES_HELP} Or a .log.", metavar="PATH|TOPIC[:P]..."),
     html: Path | None = option("Write a self-contained report with pictures.", metavar="FILE"),
@@ -44,10 +44,6 @@ def stats(
 
     It counts what readers get, as plog gaps does, and looks into a sample of records. The table is a report with bars;
     json, ndjson and csv have the figures.
-
-    \b
-    Example:
-      plog stats sample-data/partition
     """
     from core.pipeline.stats_account import account_for
 

@@ -30,7 +30,7 @@ SettingsOption = Annotated[
 ]
 
 
-@command(app)
+@command(app, "plog topic create flights --partitions 4 --set retention.ms=-1")
 def create(
     name: str = argument("The new topic."),
     like: str | None = option("Take partitions and settings from this topic.", metavar="TOPIC", completes="topic"),
@@ -43,12 +43,7 @@ def create(
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),
 ) -> None:
-    """Create a topic.
-
-    \b
-    Example:
-      plog topic create flights --partitions 4 --set retention.ms=-1
-    """
+    """Create a topic."""
     from cli.known_settings import hint_at_topic_setting, say_kept_only
     from core.client.admin.admin import Admin
     from core.common.config_def import ConfigResourceType
@@ -87,7 +82,7 @@ def _hint_at_brokers(error: KafkaError, client: KafkaClient) -> None:
         error.hint = f"each replica needs a broker of its own: --replication-factor {count} is the most here"
 
 
-@command(app, "list")
+@command(app, "plog topic list --output json", "plog topic list --regex 'fl.*'", name="list")
 def list_(
     names: list[str] | None = argument(
         "Only these topics.", default=None, metavar="[NAME...]", completes="topic", show_default=False
@@ -98,13 +93,7 @@ def list_(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List the topics.
-
-    \b
-    Example:
-      plog topic list --output json
-      plog topic list --regex 'fl.*'
-    """
+    """List the topics."""
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.directory_topics import DirectoryTopics
@@ -137,20 +126,14 @@ def list_(
     write_rows(rows, ["topic", "partitions"], output)
 
 
-@command(app)
+@command(app, "plog topic describe flights", "plog topic describe flights --usage")
 def describe(
     names: list[str] = argument("Which topics.", metavar="NAME...", completes="topic"),
     usage: bool = flag("Show who uses them instead: creation, first and last write, producers, and groups."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Describe topics: partitions, leaders, offsets, sizes and settings; or with --usage who writes and reads them.
-
-    \b
-    Example:
-      plog topic describe flights
-      plog topic describe flights --usage
-    """
+    """Describe topics: partitions, leaders, offsets, sizes and settings; or with --usage who writes and reads them."""
     if usage:
         from cli.topic_names import show_usage
 
@@ -240,7 +223,7 @@ def _id_text(topic: TopicDescription) -> str:
     return uuid_text(topic.topic_id)
 
 
-@command(app)
+@command(app, "plog topic alter flights --set retention.ms=604800000 --partitions 8")
 def alter(
     name: str = argument("Which topic.", completes="topic"),
     partitions: int | None = option("Raise the number of partitions to N; it can't be lowered."),
@@ -249,12 +232,7 @@ def alter(
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),
 ) -> None:
-    """Change a topic's settings, or give it more partitions.
-
-    \b
-    Example:
-      plog topic alter flights --set retention.ms=604800000 --partitions 8
-    """
+    """Change a topic's settings, or give it more partitions."""
     from cli.known_settings import alter_settings
     from core.client.admin.admin import Admin, AlterOperation, ConfigChange
     from core.common.config_def import ConfigResourceType
@@ -277,7 +255,7 @@ def alter(
     say(f"{'would alter' if dry_run else 'altered'} topic {name} {client.place}")
 
 
-@command(app, "delete-records")
+@command(app, "plog topic delete-records flights --before 100 --partition 0", name="delete-records")
 def delete_records(
     name: str = argument("Which topic.", completes="topic"),
     before: str = option(
@@ -290,10 +268,6 @@ def delete_records(
     """Delete the records of a topic before an offset, a time or the end.
 
     Consumers don't see them any more. The disk space of whole segments becomes free.
-
-    \b
-    Example:
-      plog topic delete-records flights --before 100 --partition 0
     """
     from core.client.admin.admin import Admin
     from core.client.read.cluster_source import ClusterSource
@@ -313,7 +287,7 @@ def delete_records(
         say(f"{partition} {'would start' if dry_run else 'starts'} at offset {start} {client.place}")
 
 
-@command(app)
+@command(app, "plog topic delete flights", "plog topic delete --regex 'test-.*' --dry-run")
 def delete(
     names: list[str] = argument("Which topics.", metavar="NAME...", completes="topic"),
     regex: RegexOption = False,
@@ -326,11 +300,6 @@ def delete(
     """Delete topics and all their records.
 
     With --regex it shows the topics, their size and the groups that read them, and asks for a confirmation.
-
-    \b
-    Example:
-      plog topic delete flights
-      plog topic delete --regex 'test-.*' --dry-run
     """
     from cli.topic_names import REGEX_HINT, confirm_deletion, sum_text
     from core.client.admin.admin import Admin

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-@command(app)
+@command(app, "plog trace txn_multisegment@3 --data-dir sample-data/partition")
 def trace(
     places: list[str] = argument(f"{PLACES_HELP} Which records.", metavar=f"{PLACES}..."),
     place: ReadPlace = Place(),
@@ -35,10 +35,6 @@ def trace(
 
     It reads the files of a data directory, Kafka's or plog's, or asks a server. If the offset has no record, it says
     why.
-
-    \b
-    Example:
-      plog trace txn_multisegment@3 --data-dir sample-data/partition
     """
     from core.pipeline.trace_account import life_lines, trace_figures, trace_places
 

@@ -26,7 +26,7 @@ app = new_app(
 TopicsOption = Annotated[list[str] | None, Option("Only this topic; may be repeated.", "--topic", metavar="TOPIC")]
 
 
-@command(app, "list")
+@command(app, "plog transaction list --state ongoing", name="list")
 def list_(
     states: list[str] | None = options("Only transactional ids in this state.", "--state", metavar="STATE"),
     producer_ids: list[int] | None = options("Only this producer's.", "--producer-id", metavar="N"),
@@ -37,12 +37,7 @@ def list_(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List the transactional ids, and the state of each.
-
-    \b
-    Example:
-      plog transaction list --state ongoing
-    """
+    """List the transactional ids, and the state of each."""
     with place.session().open_client(is_read_only=True, rests_on=_are_transactions, opens_late=True) as client:
         found = TransactionAdmin(client).list_transactions(
             states=[_state(state) for state in states or ()],
@@ -66,18 +61,13 @@ def _state(text: str) -> str:
     return next((state.text for state in TransactionState if state.text.lower() == plain), text)
 
 
-@command(app)
+@command(app, "plog transaction describe copier-1 --output json")
 def describe(
     transactional_ids: list[str] = argument("Which ids.", metavar="TRANSACTIONAL_ID..."),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Show who writes under a transactional id, since when, and to which partitions.
-
-    \b
-    Example:
-      plog transaction describe copier-1 --output json
-    """
+    """Show who writes under a transactional id, since when, and to which partitions."""
     rows: list[Row] = []
     with place.session().open_client(is_read_only=True, rests_on=_are_transactions, opens_late=True) as client:
         for transactional_id in transactional_ids:
@@ -99,7 +89,7 @@ _DESCRIBED = Listing(
 )
 
 
-@command(app, "find-hanging")
+@command(app, "plog transaction find-hanging --all --data-dir sample-data/open-transaction", name="find-hanging")
 def find_hanging(
     topics: TopicsOption = None,
     all_: bool = flag("List all open transactions, also those that their coordinator will end."),
@@ -110,10 +100,6 @@ def find_hanging(
 
     Nobody will end such a transaction, and consumers that read only committed records wait before it. The command says
     how to end each. The exit code is 1 if there is one.
-
-    \b
-    Example:
-      plog transaction find-hanging --all --data-dir sample-data/open-transaction
     """
 
     def is_looked_at(topic: str) -> bool:
@@ -166,7 +152,7 @@ def _open_row(transaction: OpenTransaction) -> Row:
     }
 
 
-@command(app)
+@command(app, "plog transaction abort --topic orders --partition 3 --start-offset 81721")
 def abort(
     transactional_id: str | None = argument(
         "Abort the open transaction of this id, and fence its producer.", default=None, metavar="[TRANSACTIONAL_ID]"
@@ -178,12 +164,7 @@ def abort(
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),
 ) -> None:
-    """Abort the transaction of a transactional id on all its partitions, or one that hangs on one partition.
-
-    \b
-    Example:
-      plog transaction abort --topic orders --partition 3 --start-offset 81721
-    """
+    """Abort the transaction of a transactional id on all its partitions, or one that hangs on one partition."""
     if (transactional_id is None) == (topic is None):
         raise UsageError("name a transactional id, or --topic, --partition and --start-offset")
     if topic is None and (partition, start_offset, producer_id) != (None, None, None):

@@ -38,18 +38,13 @@ MechanismsOption = Annotated[
 ]
 
 
-@command(app, "list")
+@command(app, "plog user list --output json", name="list")
 def list_(
     names: list[str] | None = argument("Which users.", default=None, metavar="[NAME...]", show_default=False),
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List the users that have a password, with the SCRAM mechanisms and iterations of each.
-
-    \b
-    Example:
-      plog user list --output json
-    """
+    """List the users that have a password, with the SCRAM mechanisms and iterations of each."""
     wanted = names or []
     found, where = _find(place, wanted)
     write_rows([one._asdict() for one in found], ["user", "mechanism", "iterations"], output)
@@ -78,7 +73,7 @@ def _ensure_known(wanted: list[str], found: list[ScramCredential], where: str) -
         )
 
 
-@command(app)
+@command(app, "plog user create alice --password-stdin < alice.password")
 def create(
     name: str = argument("The name, without User: in front.", metavar="NAME"),
     mechanisms: MechanismsOption = None,
@@ -102,10 +97,6 @@ def create(
 
     plog asks for the password twice, or reads it from stdin or a file; it is never an argument. It sends the
     salted password (KIP-554): the result of --iterations of the mechanism's hash, with a new salt.
-
-    \b
-    Example:
-      plog user create alice --password-stdin < alice.password
     """
     _ensure_name(name)
     if password_stdin and password_file is not None:
@@ -172,7 +163,7 @@ def _first_line(data: bytes, where: str) -> str:
     return password
 
 
-@command(app)
+@command(app, "plog user delete alice --dry-run")
 def delete(
     names: list[str] = argument("Which users.", metavar="NAME..."),
     mechanisms: MechanismsOption = None,
@@ -184,10 +175,6 @@ def delete(
     """Delete the passwords of users, after showing them: they can't log in any more.
 
     Clients that are logged in stay so until their connections end, and ACLs that name the user stay.
-
-    \b
-    Example:
-      plog user delete alice --dry-run
     """
     with ExitStack() as stack:
         if dry_run:

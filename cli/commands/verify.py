@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-@command(app)
+@command(app, "plog verify sample-data/partition")
 def verify(
     paths: list[Path] = argument("Files, partition folders or data directories.", metavar="PATH..."),
     deep: bool = flag("Decode every batch, and check counts, offsets and timestamps of its records."),
@@ -33,10 +33,6 @@ def verify(
 
     It checks every checksum, every frame and every rule between files. It only reads, and may run beside a broker. The
     exit code is 1 if it finds something. plog help findings says what each finding means; plog recover repairs them.
-
-    \b
-    Example:
-      plog verify sample-data/partition
     """
     from cli.findings_out import COLUMNS, checked_text, finding_row, finding_text, unchecked_text
     from cli.progress import Progress

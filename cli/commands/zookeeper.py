@@ -41,7 +41,7 @@ def _refuse_brokers(context: Any, parameter: Any, value: Any) -> Any:
     return value
 
 
-@command(app)
+@command(app, "plog zookeeper start --listen 127.0.0.1:2181 --data-dir ./zookeeper")
 def start(
     data_dir: Path = option(
         "The folder for ZooKeeper's own data, and for its log.",
@@ -58,10 +58,6 @@ def start(
 
     When brokers may connect, it prints one line, `ready HOST:PORT ...`. SIGTERM, SIGHUP or Ctrl-C stops it cleanly. It
     needs the extra plog-kafka[spark], because ZooKeeper comes with PySpark.
-
-    \b
-    Example:
-      plog zookeeper start --listen 127.0.0.1:2181 --data-dir ./zookeeper
     """
     from core.common.endpoint import parse_endpoint
     from core.processes.process_group import ProcessGroup

@@ -74,6 +74,16 @@ def test_an_option_may_be_needed_or_repeated() -> None:
         app([], standalone_mode=False)
 
 
+def test_the_help_is_the_docstring_and_the_examples() -> None:
+    app = new_app()
+
+    @command(app, "plog walk", "plog walk far", name="walk")
+    def go() -> None:
+        """Walk."""
+
+    assert typer.main.get_command(app).help == "Walk.\n\n\b\nExample:\n  plog walk\n  plog walk far"
+
+
 def test_an_installation_that_lacks_a_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert main._report_our_bug(ModuleNotFoundError("No module named 're2'", name="re2")) == 3
     said = capsys.readouterr().err
