@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cli.security_options import find_client_settings, find_named_server, find_routes, level_of, section_of
 from cli.terminal import say
 from cli.typer_internals import get_current_context
-from core.common.command_option import Option, option
+from core.common.command_option import option
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ _WHAT = {"bootstrap_server": "a server", "data_dir": "a directory", "zookeeper":
 PLACES = tuple(_WHAT)
 DATA_DIR = "PLOG_DATA_DIR"
 
-DataDirOption = Annotated[
-    Path | None, Option("The data directory.", metavar="DIR", envvar=DATA_DIR, show_default=False)
-]
-LockTimeoutOption = Annotated[float, Option("How long to wait for a data directory that is in use.", metavar="SECONDS")]
+DIRECTORY = option("The data directory.", metavar="DIR", envvar=DATA_DIR, show_default=False)
+LOCK_TIMEOUT = option("How long to wait for a data directory that is in use.", default=10.0, metavar="SECONDS")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
@@ -46,8 +44,8 @@ class Place:
         "Find the brokers in this ZooKeeper, as clients did before 0.9 (help consumers-2011).",
         metavar="HOST:PORT[,..][/PATH]",
     )
-    data_dir: DataDirOption = None
-    lock_timeout: LockTimeoutOption = 10.0
+    data_dir: Path | None = DIRECTORY
+    lock_timeout: float = LOCK_TIMEOUT
 
     def session(self) -> Session:
         """Returns a session, whose messages go to the terminal. Without a place it is of the platform's directory."""

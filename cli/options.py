@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Annotated
 
 from cli.terminal import say
-from core.common.command_option import Option
+from core.common.command_option import flag
 from core.common.errors import UsageError
 
 PLACES = "PATH|TOPIC[:P][@OFFSET]"
 PLACES_HELP = "A partition's folder, a data directory, a topic, or a partition of it."
 
 
-DryRunOption = Annotated[bool, Option("Show what would be done, and change nothing.", "--dry-run")]
-YesOption = Annotated[bool, Option("Do not ask for a confirmation.", "--yes")]
+DRY_RUN = flag("Show what would be done, and change nothing.")
+YES = flag("Do not ask for a confirmation.")
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from io import StringIO
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cli.terminal import fill, find_width, is_terminal, likes_colour, say, text_width
-from core.common.command_option import Option
+from core.common.command_option import option
 from core.common.printable import printable
 
 Row = Mapping[str, Any]
@@ -36,7 +36,7 @@ class OutputFormat(StrEnum):
     csv = "csv"
 
 
-OutputOption = Annotated[OutputFormat, Option("The format of the listing.", "--output")]
+OUTPUT = option("The format of the listing.", default=OutputFormat.table)
 
 
 def write_rows(

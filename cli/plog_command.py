@@ -729,17 +729,14 @@ def _fields(group: Any, left_out: tuple[str, ...]) -> list[Parameter] | None:
     return [
         _parameter(field.name, hints[field.name], field)
         for field in fields(group)
-        if field.name not in left_out and (field.metadata or get_origin(hints[field.name]) is Annotated)
+        if field.name not in left_out and field.metadata
     ]
 
 
-def _parameter(name: str, hint: Any, declared: Any) -> Parameter:
-    """`declared` is the default, or the field that has it."""
+def _parameter(name: str, type_: Any, declared: Field[Any]) -> Parameter:
     from cli.data_location import PLACES, choose_place  # which plog --help does not need
 
-    default = declared.default if isinstance(declared, Field) else declared
-    of_field = declared.metadata.get("option") if isinstance(declared, Field) else None
-    type_, option = (hint, of_field) if of_field is not None else get_args(hint)
+    option, default = declared.metadata["option"], declared.default
     more = {"callback": choose_place, **option.more} if name in PLACES else option.more
     if option.completes:
         from cli import completion
@@ -747,7 +744,7 @@ def _parameter(name: str, hint: Any, declared: Any) -> Parameter:
         more = {"autocompletion": getattr(completion, f"complete_{option.completes}"), **more}
     if get_origin(type_) is Sequence:
         type_ = list[get_args(type_)[0]]  # type: ignore[misc]
-    value = ... if default in (Parameter.empty, MISSING) else None if default == () else default
+    value = ... if default is MISSING else None if default == () else default
     names = option.names
     if not any(one.startswith("--") for one in names):
         names = (f"--{name.strip('_').replace('_', '-')}", *names)

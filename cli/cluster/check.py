@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.cluster.served_cluster import PartitionsArgument, find_partitions, open_cluster
+from cli.cluster.served_cluster import PARTITIONS, find_partitions, open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.progress import Progress
 from cli.terminal import say
 from core.cluster.description.cluster_health import names_text
@@ -29,8 +29,8 @@ _EXIT_DIFFERENT, _EXIT_NOT_COMPARED = 1, 3
 
 
 def check(
-    names: PartitionsArgument = None,
-    output: OutputOption = OutputFormat.table,
+    names: list[str] | None = PARTITIONS,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Compare the replicas of partitions while they serve: each is read from its own broker, and nothing is changed.

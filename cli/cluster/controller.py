@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.terminal import say
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError
@@ -30,7 +30,7 @@ _TERMS = Listing("controller epoch since_timestamp offset", drops="offset")
 _TIMEOUT_SECONDS = 10.0
 
 
-def controller(output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
+def controller(output: OutputFormat = OUTPUT, place: ReadPlace = Place()) -> None:
     """Show which node is the controller, its epoch, and how far the other nodes follow its metadata log.
 
     For a directory that no broker serves it lists the controllers of the past, as far as its metadata log goes back.

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.cluster.reassignment_common import parse_broker
-from cli.cluster.served_cluster import PartitionsArgument, find_partitions, open_cluster
+from cli.cluster.served_cluster import PARTITIONS, find_partitions, open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.options import DRY_RUN, YES, ensure_meant
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.terminal import say
 from core.cluster.description.cluster_description import ClusterDescription
 from core.cluster.description.cluster_health import names_text
@@ -32,12 +32,12 @@ _FORGOTTEN = Listing("partition leader waits_for result")
 
 
 def elect(
-    names: PartitionsArgument = None,
+    names: list[str] | None = PARTITIONS,
     preferred: bool = flag("Give leadership back to the first replica of each, if it is in sync."),
     unclean: bool = flag("Let a replica that is not in sync lead, if no other can: confirmed records may be lost."),
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    output: OutputOption = OutputFormat.table,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Have leaders elected: the preferred ones, or, if data must be given up, any that live.
@@ -211,9 +211,9 @@ def _leader(p: ReplicatedPartition) -> int | None:
 
 def forget_replica(
     name: str = argument("The id of the broker that is gone for good.", metavar="BROKER"),
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    output: OutputOption = OutputFormat.table,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Declare that a broker is gone for good: partitions without a leader no longer wait for its replicas.

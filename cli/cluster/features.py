@@ -10,8 +10,8 @@ import typer
 from cli.cluster.served_cluster import open_cluster
 from cli.cluster_rows import FEATURES, feature_rows
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.options import DRY_RUN, YES, ensure_meant
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.terminal import say, say_failures
 from core.cluster.description.cluster_description import ClusterDescription
 from core.cluster.description.feature_args import (
@@ -48,9 +48,9 @@ def features(
         completes="lowered_feature",
     ),
     unsafe: bool = flag("Lower a level even if that loses what only the higher level keeps."),
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-    output: OutputOption = OutputFormat.table,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Show which levels of features the brokers support and the cluster has finalized; finalize others.

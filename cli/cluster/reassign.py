@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.cluster.reassignment_common import (
+    THROTTLE,
+    TO,
     MoveProgress,
-    ThrottleOption,
-    ToOption,
     carry_out,
     find_racks,
     make_reassigner,
@@ -29,8 +29,8 @@ from cli.cluster.reassignment_common import (
 )
 from cli.cluster.served_cluster import open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.options import DryRunOption
-from cli.output import OutputFormat, OutputOption
+from cli.options import DRY_RUN
+from cli.output import OUTPUT, OutputFormat
 from cli.terminal import say, say_failures
 from core.cluster.assignment.planned_move import PlannedMove, read_plan
 from core.cluster.description.cluster_health import names_text
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 def reassign(
     topics: str | None = option("Which topics.", metavar="TOPIC[,..]", completes="topic"),
-    to: ToOption = None,
+    to: str | None = TO,
     replication_factor: int | None = option("How many replicas each partition gets. Default: as many as now.", min=1),
     plan: Path | None = option("Take the plan from this file of kafka-reassign-partitions.sh.", metavar="FILE"),
     status: bool = flag("Watch the moves under way, whoever began them; --dry-run looks once."),
     cancel: bool = flag("Cancel the moves under way, whoever began them: of --topics, or all."),
-    throttle: ThrottleOption = None,
-    dry_run: DryRunOption = False,
-    output: OutputOption = OutputFormat.table,
+    throttle: str | None = THROTTLE,
+    dry_run: bool = DRY_RUN,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Move replicas to other brokers: plan it, begin it, and watch it until it is done.
@@ -189,10 +189,10 @@ def _cancel(client: KafkaClient, names: Sequence[str] | None, output: OutputForm
 
 def drain(
     name: str = argument("The id of the broker.", metavar="BROKER"),
-    to: ToOption = None,
-    throttle: ThrottleOption = None,
-    dry_run: DryRunOption = False,
-    output: OutputOption = OutputFormat.table,
+    to: str | None = TO,
+    throttle: str | None = THROTTLE,
+    dry_run: bool = DRY_RUN,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Move all replicas off a broker, so that it can be stopped for good.

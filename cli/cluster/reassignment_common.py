@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cli.data_location import typed_place
 from cli.output import OutputFormat, Row, write_rows
@@ -17,7 +17,7 @@ from cli.terminal import cut, find_width, say, say_failures
 from core.cluster.assignment.planned_move import PlannedMove, plan_json
 from core.cluster.description.cluster_health import names_text
 from core.cluster.description.replicated_partition import ReplicatedPartition
-from core.common.command_option import Option
+from core.common.command_option import option
 from core.common.errors import AccessError, UsageError
 from core.common.time_text import duration_text
 
@@ -26,17 +26,10 @@ if TYPE_CHECKING:
     from core.client.cluster_admin.reassignment_watch import MovedSoFar
     from core.client.net.kafka_client import KafkaClient
 
-ThrottleOption = Annotated[
-    str | None,
-    Option(
-        "The most bytes per second that each broker copies, as leader and as follower: 50MB/s.",
-        "--throttle",
-        metavar="RATE",
-    ),
-]
-ToOption = Annotated[
-    str | None, Option("The ids of the brokers to move to. Default: all live brokers.", "--to", metavar="BROKER[,..]")
-]
+THROTTLE = option(
+    "The most bytes per second that each broker copies, as leader and as follower: 50MB/s.", metavar="RATE"
+)
+TO = option("The ids of the brokers to move to. Default: all live brokers.", metavar="BROKER[,..]")
 
 _UNITS = {"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "": 1}
 _RATE_LIMIT = 1 << 62

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cli.data_location import Place, default_data_dir
-from core.common.command_option import Argument
+from core.common.command_option import argument
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError, UsageError
 from core.common.printable import did_you_mean
@@ -19,14 +19,12 @@ from core.files.file_names import parse_partition_directory_name
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
 
-PartitionsArgument = Annotated[
-    list[str] | None,
-    Argument(
-        "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC. Default: all of the cluster.",
-        metavar="[PARTITION]...",
-        completes="topic",
-    ),
-]
+PARTITIONS = argument(
+    "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC. Default: all of the cluster.",
+    default=None,
+    metavar="[PARTITION]...",
+    completes="topic",
+)
 
 _SHOWN = 3
 """The number of partitions in a hint."""

@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
-from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.options import DRY_RUN, YES, ensure_meant
+from cli.output import OUTPUT, OutputFormat, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.client.admin.security_admin import (
@@ -44,7 +44,7 @@ ResourceRequest = Annotated[AclRequest, _WITHOUT_RESOURCES]
 
 
 @command(app, "plog acl list --topic flights --resource-pattern-type match", name="list")
-def list_(request: AclRequest, output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
+def list_(request: AclRequest, output: OutputFormat = OUTPUT, place: ReadPlace = Place()) -> None:
     """List the ACLs: all of them, or those that the options name.
 
     A name finds the ACLs of exactly that name; a note says if others apply to it, by a prefix or by *.
@@ -71,8 +71,8 @@ def _say_others(request: AclRequest, acls: Sequence[Acl], found: Sequence[Acl]) 
 @command(app, "plog acl add --allow-principal User:alice --consumer --topic flights --group etl")
 def add(
     request: AddRequest,
-    dry_run: DryRunOption = False,
-    output: OutputOption = OutputFormat.table,
+    dry_run: bool = DRY_RUN,
+    output: OutputFormat = OUTPUT,
     place: WritePlace = Place(),
 ) -> None:
     """Add ACLs: each principal, from each host, may do each operation on each resource.
@@ -90,9 +90,9 @@ def add(
 @command(app, "plog acl remove --allow-principal User:alice --topic flights --dry-run")
 def remove(
     request: AclRequest,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    output: OutputOption = OutputFormat.table,
+    dry_run: bool = DRY_RUN,
+    yes: bool = YES,
+    output: OutputFormat = OUTPUT,
     place: WritePlace = Place(),
 ) -> None:
     """Remove the ACLs that the options name, after showing them.
@@ -133,9 +133,9 @@ def export(place: ReadPlace = Place()) -> None:
 def import_(
     file: Path = argument("A file of plog acl export, or of kafka-acls --list; - is stdin.", metavar="FILE|-"),
     remove_others: bool = flag("Remove all ACLs that are not in the file, after showing them.", "--remove-others"),
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    output: OutputOption = OutputFormat.table,
+    dry_run: bool = DRY_RUN,
+    yes: bool = YES,
+    output: OutputFormat = OUTPUT,
     place: WritePlace = Place(),
 ) -> None:
     """Add the ACLs of a file that are not there yet.
@@ -238,7 +238,7 @@ def explain(
     config: Path | None = option(
         "The broker's server.properties, for super.users and what else a broker does not tell.", metavar="FILE"
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Say whether a principal may do an operation, and which ACL or setting decides.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.plog_command import command, new_app
 from cli.security_options import PLACE_METAVAR, ask_password, find_routes, find_tls_settings, resolve_reference
 from cli.terminal import fill, find_width, say
@@ -97,7 +97,7 @@ def show(
         "The password of a PKCS12 file, as ${env:NAME} or ${file:PATH:KEY}. Without it, plog asks you.",
         metavar="REFERENCE",
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
 ) -> None:
     """Show certificates: whose they are, who signed them, for which names, and how many days are left.
 

@@ -28,7 +28,7 @@ from cli.cluster_rows import (
     write_status,
 )
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.output import OutputFormat, OutputOption
+from cli.output import OUTPUT, OutputFormat
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.client.net.kafka_client import KafkaClient
@@ -62,7 +62,7 @@ _UNSERVED = "no broker serves the directory: this is what its files say"
 @command(app, "plog cluster status --bootstrap-server 127.0.0.1:9092")
 def status(
     api_versions: bool = flag("List the versions of each API instead of the brokers."),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Show whether a cluster is well: its controller, its brokers, and what its partitions lack.
@@ -105,7 +105,7 @@ def status(
 
 
 @command(app, "plog cluster brokers --bootstrap-server 127.0.0.1:9092")
-def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
+def brokers(output: OutputFormat = OUTPUT, place: ReadPlace = Place()) -> None:
     """List the brokers of a cluster: what each holds, what it leads, and which of its replicas lag.
 
     The version is the release of Kafka that a broker is or is like, as far as its features tell.
@@ -139,7 +139,7 @@ def topics(
     names: list[str] | None = argument(
         "Which topics. Default: all.", default=None, metavar="[TOPIC]...", completes="topic"
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """List the topics of a cluster with their replicas, and how many partitions lack some."""
@@ -164,7 +164,7 @@ def describe(
     names: list[str] = argument(
         "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC.", metavar="PARTITION...", completes="topic"
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Describe each replica of a partition: how far it has come, and why it is not in sync if it is not."""

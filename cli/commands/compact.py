@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cli.options import parse_settings
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OUTPUT, OutputFormat, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.progress import Progress, size_text
 from cli.terminal import say, say_failures
@@ -54,7 +54,7 @@ def compact(
     dedupe_buffer_size: int = option(
         "How much memory the keys may take.", default=128 * 1024 * 1024, metavar="BYTES", min=1
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
 ) -> None:
     """Compact logs that no broker serves, as the broker's cleaner would: a plan first, then --apply.
 

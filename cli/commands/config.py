@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from cli.data_location import Place, ReadPlace, WritePlace
 from cli.options import parse_settings
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OUTPUT, OutputFormat, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import read_client_settings
 from cli.terminal import say
-from core.common.command_option import Argument, argument, flag, option, options
+from core.common.command_option import argument, flag, option, options
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.errors import KafkaError, UsageError
 
@@ -39,21 +39,19 @@ class ResourceKind(StrEnum):
 
 
 _KINDS = "|".join(ResourceKind)
-KindArgument = Annotated[ResourceKind, Argument(_KINDS, metavar="TYPE")]
-NameArgument = Annotated[
-    str,
-    Argument(
-        "The name of the resource. `broker` without a name: the defaults of all brokers.",
-        metavar="[NAME]",
-        show_default=False,
-    ),
-]
+KIND = argument(_KINDS, metavar="TYPE")
+NAME = argument(
+    "The name of the resource. `broker` without a name: the defaults of all brokers.",
+    default="",
+    metavar="[NAME]",
+    show_default=False,
+)
 
 
 @command(app, "plog config list group", name="list")
 def list_(
     kind: ResourceKind | None = argument(_KINDS, default=None, metavar="[TYPE]", show_default=False),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """List what has settings: every topic and broker, and the groups and client metrics with settings of their own."""
@@ -67,12 +65,12 @@ def list_(
 
 @command(app, "plog config describe topic flights --all")
 def describe(
-    kind: KindArgument,
-    name: NameArgument = "",
+    kind: ResourceKind = KIND,
+    name: str = NAME,
     show_all: bool = flag("Show defaults too, not only settings that were set.", "--all"),
     keys: list[str] | None = options("Show only this setting.", "--key", metavar="KEY"),
     docs: bool = flag("Show what each setting means."),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Show the settings of a topic, broker or group, and where each value comes from."""
@@ -108,7 +106,7 @@ def _row(config: ConfigValue) -> Row:
 
 @command(app, "plog config diff topic flights flights-copy", "plog config diff topic flights --with stage:9092")
 def diff(
-    kind: KindArgument,
+    kind: ResourceKind = KIND,
     first: str = argument(
         "The name of a resource. Without names, --with compares all topics.", default="", metavar="[A]"
     ),
@@ -122,7 +120,7 @@ def diff(
     show_all: bool = flag(
         "Show also what differs between any two brokers, and defaults that one side alone has.", "--all"
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Compare the effective settings of two topics, brokers or groups, also of two clusters.
@@ -209,8 +207,8 @@ def _read_configs(session: Session, kind: ResourceKind, name: str) -> dict[str, 
 
 @command(app, "plog config alter broker 1 --set log.retention.ms=86400000")
 def alter(
-    kind: KindArgument,
-    name: NameArgument = "",
+    kind: ResourceKind = KIND,
+    name: str = NAME,
     settings: list[str] | None = options("Set a setting.", "--set", metavar="KEY=VALUE"),
     unset: list[str] | None = options("Reset a setting to its default.", metavar="KEY"),
     append: list[str] | None = options("Add a value to a setting that is a list.", metavar="KEY=VALUE,.."),

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from cli.findings_out import print_findings
-from cli.output import Listing, OutputFormat, OutputOption
+from cli.output import OUTPUT, Listing, OutputFormat
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import argument
@@ -21,7 +21,7 @@ _LISTING = Listing("kind offset last_offset detail position_a position_b", drops
 def diff(
     a: Path = argument("A partition's folder, or a .log file.", metavar="A"),
     b: Path = argument("Another copy of the same partition.", metavar="B"),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
 ) -> None:
     """Compare two copies of a partition: two replicas, or the states before and after a compaction or recovery.
 

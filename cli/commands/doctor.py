@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.output import OutputFormat, OutputOption, Row, fields, write_rows
+from cli.output import OUTPUT, OutputFormat, Row, fields, write_rows
 from cli.plog_command import command, new_app
 from cli.progress import Progress, size_text
 from cli.terminal import fill, find_width, say_failures, wrapped
@@ -36,7 +36,7 @@ def doctor(
     whole: bool | None = option(
         "Read all of the logs, or only the newest segments. Default: all, up to 10 GB.", "--whole/--quick"
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
 ) -> None:
     """Say on one screen what a directory is, how it is, and what to do about it.
 

@@ -34,13 +34,14 @@ from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 from core.inspector.check.file_kind import skip_unreadable
 from core.records.side_format import (
+    DUMPED_SCHEMA_JSON,
+    KEY_SCHEMA,
     NO_SCHEMA_JSON,
     PLAIN,
-    DumpedSchemaJsonOption,
-    KeySchemaOption,
-    SchemaContextOption,
-    SchemaRegistryOption,
-    ValueSchemaOption,
+    SCHEMA_CONTEXT,
+    SCHEMA_REGISTRY,
+    VALUE_SCHEMA,
+    SchemaJson,
 )
 
 if TYPE_CHECKING:
@@ -98,11 +99,11 @@ def dump_segment(
         metavar="FORMAT",
         show_default=False,
     ),
-    schema_registry: SchemaRegistryOption = None,
-    schema_context: SchemaContextOption = None,
-    value_schema: ValueSchemaOption = None,
-    key_schema: KeySchemaOption = None,
-    schema_json: DumpedSchemaJsonOption = None,
+    schema_registry: str | None = SCHEMA_REGISTRY,
+    schema_context: str | None = SCHEMA_CONTEXT,
+    value_schema: str | None = VALUE_SCHEMA,
+    key_schema: str | None = KEY_SCHEMA,
+    schema_json: SchemaJson | None = DUMPED_SCHEMA_JSON,
     max_bytes: int | None = option("Read at most this many bytes of each log.", metavar="N"),
     skip_record_metadata: bool = flag("Print only keys and values of records, in Kafka's format."),
     offsets_decoder: bool = flag("Decode records as those of __consumer_offsets, whatever the folder is called."),

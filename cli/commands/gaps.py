@@ -12,7 +12,7 @@ import typer
 from cli.data_location import Place, ReadPlace
 from cli.findings_out import print_findings
 from cli.options import PLACES, PLACES_HELP
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import argument, flag, option
@@ -35,7 +35,7 @@ def gaps(
     isolation: str = option("What counts as a record: read_committed or read_uncommitted.", default="read_committed"),
     lost: bool = flag("List only what is lost or unexplained."),
     certificate: Path | None = option("Write the whole account to this file as JSON.", metavar="FILE"),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Account for every offset without a record: why there is none, and what proves it.

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
-from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.options import DRY_RUN, YES, ensure_meant
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.plog_command import command, new_app
 from cli.terminal import clear_screen, say
 from core.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMember
-from core.common.command_option import Argument, Option, argument, flag, option, options
+from core.common.command_option import argument, flag, option, options
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.time_text import duration_text, time_text
@@ -27,11 +27,9 @@ app = new_app(
     "plog group describe etl",
 )
 
-GroupArgument = Annotated[str, Argument("Which group.", metavar="GROUP", completes="group")]
-GroupsArgument = Annotated[list[str], Argument("Which groups.", metavar="GROUP...", completes="group")]
-TopicsOption = Annotated[
-    list[str] | None, Option("A topic, or some of its partitions; may be repeated.", "--topic", metavar="TOPIC[:N,N..]")
-]
+GROUP = argument("Which group.", metavar="GROUP", completes="group")
+GROUPS = argument("Which groups.", metavar="GROUP...", completes="group")
+TOPICS = options("A topic, or some of its partitions.", "--topic", metavar="TOPIC[:N,N..]")
 
 
 @command(app, "plog group list --state stable", "plog group list --topic flights", name="list")
@@ -44,7 +42,7 @@ def list_(
         completes="topic",
     ),
     no_times: bool = flag("With --topic: do not read __consumer_offsets for the times of the last commits."),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """List the consumer groups; or with --topic those that read a topic, with their lag there and their last commit."""
@@ -128,7 +126,7 @@ def describe(
     watch: float | None = option(
         "Show it again at this interval, with the records read per second.", metavar="SECONDS", min=0.1
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Show how far groups have read, and their lag; or with --members, who is in them."""
@@ -233,8 +231,8 @@ def _headline(group: GroupDescription) -> str:
 
 @command(app, "plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z", name="reset-offsets")
 def reset_offsets(
-    group: GroupArgument,
-    topics: TopicsOption = None,
+    group: str = GROUP,
+    topics: list[str] | None = TOPICS,
     all_topics: bool = flag("All topics that the group committed offsets of."),
     to_earliest: bool = flag("To the first record."),
     to_latest: bool = flag("To the end: after the last record."),
@@ -248,7 +246,7 @@ def reset_offsets(
     ),
     apply: bool = flag("Carry out the plan. Without it the plan is only shown.", "--apply", "--execute"),
     dry_run: bool = flag("Only show the plan, as without --apply."),  # noqa: ARG001
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: WritePlace = Place(),
 ) -> None:
     """Move the offsets of a group that has no members at the moment.
@@ -307,7 +305,7 @@ def _ensure_inactive(admin: GroupAdmin, group_id: str) -> None:
 
 
 @command(app, "plog group delete etl")
-def delete(groups: GroupsArgument, dry_run: DryRunOption = False, place: WritePlace = Place()) -> None:
+def delete(groups: list[str] = GROUPS, dry_run: bool = DRY_RUN, place: WritePlace = Place()) -> None:
     """Delete groups that have no members, and the offsets that they committed."""
     with place.session().open_client(is_read_only=dry_run) as client:
         admin = GroupAdmin(client)
@@ -329,7 +327,7 @@ def _ensure_empty(group: GroupDescription) -> None:
 
 @command(app, "plog group delete-offsets etl --topic flights:0,1", name="delete-offsets")
 def delete_offsets(
-    group: GroupArgument, topics: TopicsOption = None, dry_run: DryRunOption = False, place: WritePlace = Place()
+    group: str = GROUP, topics: list[str] | None = TOPICS, dry_run: bool = DRY_RUN, place: WritePlace = Place()
 ) -> None:
     """Delete the offsets that a group committed for topics that none of its members reads."""
     from core.client.read.group_offset_reset import parse_topics
@@ -348,12 +346,12 @@ def delete_offsets(
 
 @command(app, "plog group remove-members etl --instance worker-3", name="remove-members")
 def remove_members(
-    group: GroupArgument,
+    group: str = GROUP,
     instances: list[str] | None = options("The static member of this group.instance.id.", "--instance", metavar="ID"),
     all_: bool = flag("All members, static or not."),
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    output: OutputOption = OutputFormat.table,
+    dry_run: bool = DRY_RUN,
+    yes: bool = YES,
+    output: OutputFormat = OUTPUT,
     place: WritePlace = Place(),
 ) -> None:
     """Remove members from a group at once, such as static members whose processes are gone.

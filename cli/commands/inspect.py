@@ -17,15 +17,15 @@ from cli.terminal import is_terminal
 from core.common.command_option import argument, flag, option
 from core.common.errors import AccessError, UsageError
 from core.records.side_format import (
+    KEY_FORMAT,
+    KEY_SCHEMA,
     NO_SCHEMA_JSON,
-    KeyFormatOption,
-    KeySchemaOption,
-    SchemaContextOption,
+    SCHEMA_CONTEXT,
+    SCHEMA_REGISTRY,
+    VALUE_FORMAT,
+    VALUE_SCHEMA,
     SchemaJson,
-    SchemaRegistryOption,
     SideFormats,
-    ValueFormatOption,
-    ValueSchemaOption,
 )
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def inspect(
     animation: bool = option(
         "Show animations, or none, which helps screen readers.", "--animation/--no-animation", default=True
     ),
-    schema_registry: SchemaRegistryOption = None,
-    schema_context: SchemaContextOption = None,
-    key_format: KeyFormatOption = None,
-    value_format: ValueFormatOption = None,
-    value_schema: ValueSchemaOption = None,
-    key_schema: KeySchemaOption = None,
+    schema_registry: str | None = SCHEMA_REGISTRY,
+    schema_context: str | None = SCHEMA_CONTEXT,
+    key_format: str | None = KEY_FORMAT,
+    value_format: str | None = VALUE_FORMAT,
+    value_schema: str | None = VALUE_SCHEMA,
+    key_schema: str | None = KEY_SCHEMA,
     schema_json: SchemaJson | None = option(
         "JSON of a schema: plain, or tagged (Avro's unions name their branch). Default: plain.", show_default=False
     ),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cli.data_location import Place, ReadPlace
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OUTPUT, OutputFormat, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, show
-from core.common.command_option import Argument, Option, argument, option
+from core.common.command_option import argument, flag, option
 from core.common.errors import UsageError
 from core.common.filesystem import accessing
 from core.pipeline.produce_request import Acks, Codec, acks_number
@@ -25,30 +25,30 @@ app = new_app(
 )
 
 
-TopicArgument = Annotated[str, Argument("The topic to write to; it is created if it does not exist.")]
-RecordSizeOption = Annotated[int, Option("The size of a value.", "--record-size", metavar="BYTES", min=1)]
+TOPIC = argument("The topic to write to; it is created if it does not exist.")
+RECORD_SIZE = option("The size of a value.", default=100, metavar="BYTES", min=1)
 _MOST_PAYLOADS, _MOST_PAYLOAD_BYTES = 1000, 64 << 20
 _AROUND_A_RECORD = 70
 """The least size of a batch beside the value of its only record."""
 
-AcksOption = Annotated[Acks, Option("Which acknowledgement to wait for.", "--acks")]
-HistogramOption = Annotated[bool, Option("Print a histogram of the latencies on stderr.", "--histogram")]
+ACKS = option("Which acknowledgement to wait for.", default="all")
+HISTOGRAM = flag("Print a histogram of the latencies on stderr.")
 
 
 @command(app, "plog perf produce perf-test --num-records 1000000 --record-size 100 --output json")
 def produce(
-    topic: TopicArgument,
+    topic: str = TOPIC,
     num_records: int = option("How many records.", default=100_000, metavar="N", min=1),
-    record_size: RecordSizeOption = 100,
+    record_size: int = RECORD_SIZE,
     throughput: float = option("At most N records a second; -1 is no limit.", default=-1, metavar="N"),
     payload_file: Path | None = option("Take the lines of this file as values, in turn.", metavar="FILE"),
     warmup_records: int = option("Send this many records first, which are not counted.", default=0, metavar="N", min=0),
     reporting_interval: int = option("How often to report interim figures.", default=5000, metavar="MS", min=100),
     compression: Codec = option("How to compress batches.", default="none"),
-    acks: AcksOption = "all",
+    acks: Acks = ACKS,
     batch_size: int = option("The size that a batch may have.", default=131072, metavar="BYTES", min=1),
-    histogram: HistogramOption = False,
-    output: OutputOption = OutputFormat.table,
+    histogram: bool = HISTOGRAM,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Write records at full speed or at a given rate, and measure how long each waits until it is confirmed."""
@@ -94,7 +94,7 @@ def consume(
         "How many records. Default: all.", "--num-records", "--messages", metavar="N", min=1
     ),
     timeout: int = option("Stop when no record has come for this time.", default=1000, metavar="MS", min=0),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Read and decode records from the beginning, and measure how fast that is."""
@@ -109,12 +109,12 @@ def consume(
 
 @command(app, "plog perf latency perf-test --num-records 1000 --acks all")
 def latency(
-    topic: TopicArgument,
+    topic: str = TOPIC,
     num_records: int = option("How many records.", default=1000, metavar="N", min=1),
-    record_size: RecordSizeOption = 100,
-    acks: AcksOption = "all",
-    histogram: HistogramOption = False,
-    output: OutputOption = OutputFormat.table,
+    record_size: int = RECORD_SIZE,
+    acks: Acks = ACKS,
+    histogram: bool = HISTOGRAM,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Send one record after the other, and measure the time until a consumer has it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures, show
 from core.common.command_option import argument, flag, option
@@ -40,7 +40,7 @@ def recover(
     salvage_records: Path | None = option(
         "Write records that can still be read in damaged bytes to a new file, as marked envelopes.", metavar="FILE"
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
 ) -> None:
     """Repair what plog verify finds: a plan first, then --apply, then --undo if it was wrong.
 

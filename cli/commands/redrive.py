@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.data_location import Place, WritePlace
-from cli.output import Listing, OutputFormat, OutputOption
+from cli.output import OUTPUT, Listing, OutputFormat
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.client.write.redrive_request import RedriveRequest
@@ -22,7 +22,7 @@ _EACH = Listing("topic dead_letter from_topic from_partition from_offset tries r
 
 
 @command(app, "plog redrive orders.DLT --dry-run")
-def redrive(request: RedriveRequest, output: OutputOption = OutputFormat.table, place: WritePlace = Place()) -> None:
+def redrive(request: RedriveRequest, output: OutputFormat = OUTPUT, place: WritePlace = Place()) -> None:
     """Send dead letters back to the topics that their headers name.
 
     Each is sent once, however often the command is stopped and begun again. Records that name no topic stay, and are

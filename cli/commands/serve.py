@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cli.data_location import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir
+from cli.data_location import DATA_DIR, DIRECTORY, LOCK_TIMEOUT, default_data_dir
 from cli.logging import LogFormat, start_logging
 from cli.options import parse_settings
 from cli.plog_command import command, new_app
@@ -64,7 +64,7 @@ class ServeRequest:
         "listeners, name one: NAME://HOST:PORT.",
         metavar="[NAME://]HOST:PORT",
     )
-    data_dir: DataDirOption = None
+    data_dir: Path | None = DIRECTORY
     config: Path | None = option("A server.properties file, as for Kafka's broker.", metavar="FILE")
     settings: Sequence[str] = options("A broker setting.", "--set", metavar="KEY=VALUE")
     topics: Sequence[str] = options(
@@ -102,7 +102,7 @@ class ServeRequest:
     )
     log_format: LogFormat = option("The format of log lines.", default=LogFormat.text)
     ready_file: Path | None = option("Write HOST:PORT to this file once clients may connect.", metavar="FILE")
-    lock_timeout: LockTimeoutOption = 10.0
+    lock_timeout: float = LOCK_TIMEOUT
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for options that do not go together."""

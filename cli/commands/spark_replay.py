@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.output import Listing, OutputFormat, OutputOption, Row, write_rows
+from cli.output import OUTPUT, Listing, OutputFormat, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import find_spark_access, level_of
 from cli.terminal import say
@@ -70,7 +70,7 @@ def spark_replay(
     range_size: int = option("About how much of the log one task reads.", default=64 << 20, metavar="BYTES", min=1),
     dry_run: bool = flag("Print the plan, and do nothing."),
     verify: str = option("Check a replay against its manifest and the log.", default="", metavar="DIR"),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Replay offsets of topics with Spark, exactly once.

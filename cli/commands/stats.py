@@ -12,7 +12,7 @@ import typer
 from cli.data_location import Place, ReadPlace
 from cli.findings_out import print_findings
 from cli.options import PLACES_HELP
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OUTPUT, OutputFormat, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.progress import Progress, size_text
 from cli.terminal import can_show, find_width, say, say_failures, show, text_width
@@ -37,7 +37,7 @@ _LISTED = 10
 def stats(
     places: list[str] = argument(f"{PLACES_HELP} Or a .log.", metavar="PATH|TOPIC[:P]..."),
     html: Path | None = option("Write a self-contained report with pictures.", metavar="FILE"),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Show what a log is made of: records over time, batches, codecs and what others would save, keys, producers.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
-from cli.options import DryRunOption, YesOption, parse_settings
-from cli.output import Listing, OutputFormat, OutputOption, Row, write_rows
+from cli.options import DRY_RUN, YES, parse_settings
+from cli.output import OUTPUT, Listing, OutputFormat, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
-from core.common.command_option import REQUIRED, Option, argument, flag, option, options
+from core.common.command_option import REQUIRED, argument, flag, option, options
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, is_valid_topic_name, uuid_text
@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 
 app = new_app("Create, list, describe, alter, trim and delete topics.", "plog topic describe flights")
 
-RegexOption = Annotated[
-    bool, Option("Take each name as a regular expression, which must match a whole name.", "--regex", "-r")
-]
-SettingsOption = Annotated[
-    list[str] | None, Option("A topic setting; may be repeated.", "--set", "--config", metavar="KEY=VALUE")
-]
+REGEX = flag("Take each name as a regular expression, which must match a whole name.", "-r")
+SETTINGS = options("A topic setting.", "--set", "--config", metavar="KEY=VALUE")
 
 
 @command(app, "plog topic create flights --partitions 4 --set retention.ms=-1")
@@ -38,9 +34,9 @@ def create(
     replication_factor: int = option(
         "How many copies of each partition there are; -1 is the broker's default.", default=-1
     ),
-    settings: SettingsOption = None,
+    settings: list[str] | None = SETTINGS,
     if_not_exists: bool = flag("Do nothing if the topic exists."),
-    dry_run: DryRunOption = False,
+    dry_run: bool = DRY_RUN,
     place: WritePlace = Place(),
 ) -> None:
     """Create a topic."""
@@ -87,10 +83,10 @@ def list_(
     names: list[str] | None = argument(
         "Only these topics.", default=None, metavar="[NAME...]", completes="topic", show_default=False
     ),
-    regex: RegexOption = False,
+    regex: bool = REGEX,
     internal: bool = flag("Include Kafka's own topics."),
     deleting: bool = flag("List the topics that are being deleted, and the brokers that their deletion waits for."),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """List the topics."""
@@ -130,7 +126,7 @@ def list_(
 def describe(
     names: list[str] = argument("Which topics.", metavar="NAME...", completes="topic"),
     usage: bool = flag("Show who uses them instead: creation, first and last write, producers, and groups."),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Describe topics: partitions, leaders, offsets, sizes and settings; or with --usage who writes and reads them."""
@@ -227,9 +223,9 @@ def _id_text(topic: TopicDescription) -> str:
 def alter(
     name: str = argument("Which topic.", completes="topic"),
     partitions: int | None = option("Raise the number of partitions to N; it can't be lowered."),
-    settings: SettingsOption = None,
+    settings: list[str] | None = SETTINGS,
     unset: list[str] | None = option("Reset a setting to its default.", metavar="KEY"),
-    dry_run: DryRunOption = False,
+    dry_run: bool = DRY_RUN,
     place: WritePlace = Place(),
 ) -> None:
     """Change a topic's settings, or give it more partitions."""
@@ -262,7 +258,7 @@ def delete_records(
         "OFFSET, -N (all but the last N), end, or a TIME as in `plog consume`.", default=REQUIRED, metavar="PLACE"
     ),
     partitions: list[int] | None = options("Only this partition.", "--partition"),
-    dry_run: DryRunOption = False,
+    dry_run: bool = DRY_RUN,
     place: WritePlace = Place(),
 ) -> None:
     """Delete the records of a topic before an offset, a time or the end.
@@ -290,11 +286,11 @@ def delete_records(
 @command(app, "plog topic delete flights", "plog topic delete --regex 'test-.*' --dry-run")
 def delete(
     names: list[str] = argument("Which topics.", metavar="NAME...", completes="topic"),
-    regex: RegexOption = False,
+    regex: bool = REGEX,
     if_exists: bool = flag("Ignore topics that do not exist."),
     internal: bool = flag("Delete even Kafka's own topics, which brokers need."),
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    dry_run: bool = DRY_RUN,
+    yes: bool = YES,
     place: WritePlace = Place(),
 ) -> None:
     """Delete topics and all their records.

@@ -9,7 +9,7 @@ import typer
 
 from cli.data_location import Place, ReadPlace
 from cli.options import PLACES, PLACES_HELP
-from cli.output import OutputFormat, OutputOption, Row, write_fields, write_rows
+from cli.output import OUTPUT, OutputFormat, Row, write_fields, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import argument, option
@@ -29,7 +29,7 @@ def trace(
     places: list[str] = argument(f"{PLACES_HELP} Which records.", metavar=f"{PLACES}..."),
     place: ReadPlace = Place(),
     key: str | None = option("The newest record with this key, instead of @OFFSET.", metavar="KEY"),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
 ) -> None:
     """Tell the life of a record: its batch, producer and transaction, who has read it, and what will remove it.
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
-from cli.options import DryRunOption
-from cli.output import Listing, OutputFormat, OutputOption, Row
+from cli.options import DRY_RUN
+from cli.output import OUTPUT, Listing, OutputFormat, Row
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.client.write.transaction_admin import OpenTransaction, TransactionAdmin
-from core.common.command_option import Option, argument, flag, option, options
+from core.common.command_option import argument, flag, option, options
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.time_text import time_text
@@ -23,7 +22,7 @@ app = new_app(
     "List and describe transactions, find those that hang, and abort them.", "plog transaction find-hanging --all"
 )
 
-TopicsOption = Annotated[list[str] | None, Option("Only this topic; may be repeated.", "--topic", metavar="TOPIC")]
+TOPICS = options("Only this topic.", "--topic", metavar="TOPIC")
 
 
 @command(app, "plog transaction list --state ongoing", name="list")
@@ -34,7 +33,7 @@ def list_(
     pattern: str | None = option(
         "Only transactional ids that this regular expression matches as a whole.", metavar="REGEX"
     ),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """List the transactional ids, and the state of each."""
@@ -64,7 +63,7 @@ def _state(text: str) -> str:
 @command(app, "plog transaction describe copier-1 --output json")
 def describe(
     transactional_ids: list[str] = argument("Which ids.", metavar="TRANSACTIONAL_ID..."),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Show who writes under a transactional id, since when, and to which partitions."""
@@ -91,9 +90,9 @@ _DESCRIBED = Listing(
 
 @command(app, "plog transaction find-hanging --all --data-dir sample-data/open-transaction", name="find-hanging")
 def find_hanging(
-    topics: TopicsOption = None,
+    topics: list[str] | None = TOPICS,
     all_: bool = flag("List all open transactions, also those that their coordinator will end."),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """Find hanging transactions: they are open on a partition, but no coordinator knows them.
@@ -161,7 +160,7 @@ def abort(
     partition: int | None = option("The partition of that transaction.", metavar="N"),
     start_offset: int | None = option("The offset of the transaction's first record.", metavar="OFFSET"),
     producer_id: int | None = option("The id of the transaction's producer, instead of --start-offset.", metavar="N"),
-    dry_run: DryRunOption = False,
+    dry_run: bool = DRY_RUN,
     place: WritePlace = Place(),
 ) -> None:
     """Abort the transaction of a transactional id on all its partitions, or one that hangs on one partition."""

@@ -6,16 +6,15 @@ import sys
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 from cli.data_location import Place, ReadPlace, WritePlace
-from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.options import DRY_RUN, YES, ensure_meant
+from cli.output import OUTPUT, OutputFormat, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import ask_password
 from cli.terminal import say
 from core.client.admin.security_admin import ScramCredential, SecurityAdmin, read_stored_security
-from core.common.command_option import Option, argument, flag, option
+from core.common.command_option import argument, flag, option
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.filesystem import accessing
@@ -32,16 +31,13 @@ class Mechanism(StrEnum):
     sha_512 = "SCRAM-SHA-512"
 
 
-MechanismsOption = Annotated[
-    list[Mechanism] | None,
-    Option("Only for this mechanism; may be repeated. Without it, for both.", "--mechanism"),
-]
+MECHANISMS = option("Only for this mechanism; may be repeated. Without it, for both.", "--mechanism")
 
 
 @command(app, "plog user list --output json", name="list")
 def list_(
     names: list[str] | None = argument("Which users.", default=None, metavar="[NAME...]", show_default=False),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
     """List the users that have a password, with the SCRAM mechanisms and iterations of each."""
@@ -76,7 +72,7 @@ def _ensure_known(wanted: list[str], found: list[ScramCredential], where: str) -
 @command(app, "plog user create alice --password-stdin < alice.password")
 def create(
     name: str = argument("The name, without User: in front.", metavar="NAME"),
-    mechanisms: MechanismsOption = None,
+    mechanisms: list[Mechanism] | None = MECHANISMS,
     iterations: int = option(
         "How often the password is hashed; more is slower to guess, and to log in.",
         default=_ITERATIONS,
@@ -89,8 +85,8 @@ def create(
     allow_plaintext: bool = flag(
         "Send the hashed password also over a network without TLS, where it can be read and used."
     ),
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    dry_run: bool = DRY_RUN,
+    yes: bool = YES,
     place: WritePlace = Place(),
 ) -> None:
     """Create a user with a password, or give the user another one.
@@ -166,10 +162,10 @@ def _first_line(data: bytes, where: str) -> str:
 @command(app, "plog user delete alice --dry-run")
 def delete(
     names: list[str] = argument("Which users.", metavar="NAME..."),
-    mechanisms: MechanismsOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    output: OutputOption = OutputFormat.table,
+    mechanisms: list[Mechanism] | None = MECHANISMS,
+    dry_run: bool = DRY_RUN,
+    yes: bool = YES,
+    output: OutputFormat = OUTPUT,
     place: WritePlace = Place(),
 ) -> None:
     """Delete the passwords of users, after showing them: they can't log in any more.

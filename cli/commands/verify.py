@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OUTPUT, OutputFormat, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures, show
 from core.common.command_option import argument, flag
@@ -27,7 +27,7 @@ def verify(
     paths: list[Path] = argument("Files, partition folders or data directories.", metavar="PATH..."),
     deep: bool = flag("Decode every batch, and check counts, offsets and timestamps of its records."),
     paranoid: bool = flag("Compute every checksum a second time, with another library."),
-    output: OutputOption = OutputFormat.table,
+    output: OutputFormat = OUTPUT,
 ) -> None:
     """Check files, partitions or data directories for damage.
 

@@ -3,8 +3,8 @@
     follow: bool = flag("At the end, wait for new records.", "-f")
     until: str = option("Where to end.", default="end", metavar="OFFSET|TIME")
 
-The name, the type, the default and the help of an option are written in this one line. An option of several commands is
-a type: `DryRunOption = Annotated[bool, Option(..)]`. `cli/plog_command.py` makes the command line of both.
+The name, the type, the default and the help of an option are written in this one line; an option that several commands
+have is a constant. `cli/plog_command.py` makes the command line of it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import MISSING, field, fields
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 from core.common.errors import UsageError
 
-T = TypeVar("T")
 REQUIRED: Any = MISSING
 """The default of what has to be given."""
 
@@ -38,10 +37,9 @@ class Argument(Option):
     """A value without a name."""
 
 
-def option(text: str, *names: str, default: T | None = None, **more: Any) -> T:
+def option(text: str, *names: str, default: object = None, **more: Any) -> Any:
     """Declares an `Option` with a default: in the place of the default, of a dataclass's field or a parameter."""
-    declared: Any = field(default=default, metadata={"option": Option(text, *names, **more)})
-    return cast("T", declared)
+    return field(default=default, metadata={"option": Option(text, *names, **more)})
 
 
 def options(text: str, *names: str, **more: Any) -> Any:
@@ -49,15 +47,14 @@ def options(text: str, *names: str, **more: Any) -> Any:
     return option(f"{text.removesuffix('.')}; may be repeated.", *names, default=(), **more)
 
 
-def flag(text: str, *names: str, **more: Any) -> bool:
+def flag(text: str, *names: str, **more: Any) -> Any:
     """Declares an option without a value, which is not given by default."""
     return option(text, *names, default=False, **more)
 
 
-def argument(text: str, *, default: T = REQUIRED, **more: Any) -> T:
+def argument(text: str, *, default: object = REQUIRED, **more: Any) -> Any:
     """Declares an `Argument` likewise."""
-    declared: Any = field(default=default, metadata={"option": Argument(text, **more)})
-    return cast("T", declared)
+    return field(default=default, metadata={"option": Argument(text, **more)})
 
 
 class Rule(NamedTuple):

@@ -18,15 +18,16 @@ from core.common.errors import CorruptRecordError, UsageError
 from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.records.side_format import (
+    KEY_FORMAT,
+    KEY_SCHEMA,
     NO_SCHEMA_JSON,
-    KeyFormatOption,
-    KeySchemaOption,
-    SchemaContextOption,
-    SchemaJsonOption,
-    SchemaRegistryOption,
+    SCHEMA_CONTEXT,
+    SCHEMA_JSON,
+    SCHEMA_REGISTRY,
+    VALUE_FORMAT,
+    VALUE_SCHEMA,
+    SchemaJson,
     SideFormats,
-    ValueFormatOption,
-    ValueSchemaOption,
 )
 
 if TYPE_CHECKING:
@@ -278,13 +279,13 @@ class ConsumeRequest:
         "Replace references by the values that produce --claim-check kept in DIR.", metavar="DIR"
     )
     join: bool = flag("Put values together again that produce --chunk sliced.")
-    schema_registry: SchemaRegistryOption = None
-    schema_context: SchemaContextOption = None
-    key_format: KeyFormatOption = None
-    value_format: ValueFormatOption = None
-    value_schema: ValueSchemaOption = None
-    key_schema: KeySchemaOption = None
-    schema_json: SchemaJsonOption = None
+    schema_registry: str | None = SCHEMA_REGISTRY
+    schema_context: str | None = SCHEMA_CONTEXT
+    key_format: str | None = KEY_FORMAT
+    value_format: str | None = VALUE_FORMAT
+    value_schema: str | None = VALUE_SCHEMA
+    key_schema: str | None = KEY_SCHEMA
+    schema_json: SchemaJson | None = SCHEMA_JSON
     is_for_people: bool = False  # text on a terminal, columns
     exit_on_error: bool | None = option(
         "End at the first error, or read on past damage. Default: end at damage, wait for a lost broker.",

@@ -15,14 +15,14 @@ from core.common.command_option import argument, ensure_compatible, excludes, fl
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.records.side_format import (
+    KEY_FORMAT,
     NO_SCHEMA_JSON,
-    KeyFormatOption,
-    SchemaContextOption,
+    SCHEMA_CONTEXT,
+    SCHEMA_REGISTRY,
+    VALUE_FORMAT,
     SchemaJson,
-    SchemaRegistryOption,
     SideFormat,
     SideFormats,
-    ValueFormatOption,
 )
 
 if TYPE_CHECKING:
@@ -107,13 +107,13 @@ class ProduceRequest:
     tee: bool = flag("Copy the input to stdout once it is acknowledged.", "-T")
     claim_check: Path | None = option("Store values in DIR, and send references to them.", metavar="DIR")
     claim_check_above: int = option("With --claim-check: store only larger values.", default=0, metavar="BYTES")
-    schema_registry: SchemaRegistryOption = None
-    schema_context: SchemaContextOption = None
+    schema_registry: str | None = SCHEMA_REGISTRY
+    schema_context: str | None = SCHEMA_CONTEXT
     schema_id: Literal["value", "header"] = option(
         "Where the id of a schema goes: in front of the value and the key, or into a header.", default="value"
     )
-    key_format: KeyFormatOption = None
-    value_format: ValueFormatOption = None
+    key_format: str | None = KEY_FORMAT
+    value_format: str | None = VALUE_FORMAT
     value_schema: str | None = option(
         "The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file; then :Message.",
         metavar="SCHEMA",

@@ -15,15 +15,15 @@ from core.common.decompression_limit import parse_size
 from core.common.errors import UsageError
 from core.pipeline.consume_request import ensure_in_order
 from core.records.side_format import (
+    KEY_SCHEMA,
     NO_SCHEMA_JSON,
-    KeySchemaOption,
-    SchemaContextOption,
+    SCHEMA_CONTEXT,
+    SCHEMA_JSON,
+    SCHEMA_REGISTRY,
+    VALUE_SCHEMA,
     SchemaJson,
-    SchemaJsonOption,
-    SchemaRegistryOption,
     SideFormat,
     SideFormats,
-    ValueSchemaOption,
 )
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ class ReplayRequest:
         default="binary",
         metavar="FORMAT",
     )
-    schema_registry: SchemaRegistryOption = None
-    schema_context: SchemaContextOption = None
-    value_schema: ValueSchemaOption = None
-    key_schema: KeySchemaOption = None
-    schema_json: SchemaJsonOption = None
+    schema_registry: str | None = SCHEMA_REGISTRY
+    schema_context: str | None = SCHEMA_CONTEXT
+    value_schema: str | None = VALUE_SCHEMA
+    key_schema: str | None = KEY_SCHEMA
+    schema_json: SchemaJson | None = SCHEMA_JSON
     schema: str = option(
         "The columns of decoded values, such as 'id INT, name STRING'. Default: as the schema or a sample shows.",
         default="",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from core.common.command_option import Option
+from core.common.command_option import option
 from core.common.errors import UsageError
 
 
@@ -176,66 +176,36 @@ NO_SCHEMA_JSON = "--schema-json goes with a schema (--schema-registry, --value-s
 PLAIN = SideFormats()
 """Bytes of both sides stay as they are."""
 
-SchemaRegistryOption = Annotated[
-    str | None,
-    Option(
-        "A Schema Registry, or glue:REGION: keys and values with a schema in it are shown, or given, as JSON.",
-        "--schema-registry",
-        metavar="URL",
-        envvar="SCHEMA_REGISTRY_URL",
-        show_default=False,
-    ),
-]
-SchemaContextOption = Annotated[
-    str | None,
-    Option(
-        "The context of the registry's ids and subjects that name none, as in :.CONTEXT:SUBJECT.",
-        metavar="CONTEXT",
-    ),
-]
+SCHEMA_REGISTRY = option(
+    "A Schema Registry, or glue:REGION: keys and values with a schema in it are shown, or given, as JSON.",
+    metavar="URL",
+    envvar="SCHEMA_REGISTRY_URL",
+    show_default=False,
+)
+SCHEMA_CONTEXT = option(
+    "The context of the registry's ids and subjects that name none, as in :.CONTEXT:SUBJECT.", metavar="CONTEXT"
+)
 _FORMATS = (
     "registry, avro, protobuf[:Message], jsonschema, msgpack, cbor, "
     "string, long, int, double, uuid, json, base64 or none"
 )
-KeyFormatOption = Annotated[
-    str | None,
-    Option(
-        f"The format of keys: {_FORMATS}. Default: that of --key-schema, else registry if there is one, else none.",
-        "--key-format",
-        metavar="FORMAT",
-        show_default=False,
-    ),
-]
-ValueFormatOption = Annotated[
-    str | None,
-    Option("The format of values, as for keys.", "--value-format", metavar="FORMAT", show_default=False),
-]
-ValueSchemaOption = Annotated[
-    str | None,
-    Option(
-        "The schema of values that name none: FILE[:Message] (.avsc, .proto, .desc, .json), or a registry's id or "
-        "SUBJECT[:VERSION].",
-        "--value-schema",
-        metavar="SCHEMA",
-    ),
-]
-KeySchemaOption = Annotated[
-    str | None, Option("The schema of keys that name none, likewise.", "--key-schema", metavar="SCHEMA")
-]
-SchemaJsonOption = Annotated[
-    SchemaJson | None,
-    Option(
-        "JSON of a schema: tagged is exact (Avro's unions name their branch), plain is for people. Default: plain on a "
-        "terminal, for filters and for columns; else tagged.",
-        "--schema-json",
-        show_default=False,
-    ),
-]
-DumpedSchemaJsonOption = Annotated[
-    SchemaJson | None,
-    Option(
-        "JSON of a schema: tagged (Avro's unions name their branch), or plain. Default: tagged.",
-        "--schema-json",
-        show_default=False,
-    ),
-]
+KEY_FORMAT = option(
+    f"The format of keys: {_FORMATS}. Default: that of --key-schema, else registry if there is one, else none.",
+    metavar="FORMAT",
+    show_default=False,
+)
+VALUE_FORMAT = option("The format of values, as for keys.", metavar="FORMAT", show_default=False)
+VALUE_SCHEMA = option(
+    "The schema of values that name none: FILE[:Message] (.avsc, .proto, .desc, .json), or a registry's id or "
+    "SUBJECT[:VERSION].",
+    metavar="SCHEMA",
+)
+KEY_SCHEMA = option("The schema of keys that name none, likewise.", metavar="SCHEMA")
+SCHEMA_JSON = option(
+    "JSON of a schema: tagged is exact (Avro's unions name their branch), plain is for people. Default: plain on a "
+    "terminal, for filters and for columns; else tagged.",
+    show_default=False,
+)
+DUMPED_SCHEMA_JSON = option(
+    "JSON of a schema: tagged (Avro's unions name their branch), or plain. Default: tagged.", show_default=False
+)

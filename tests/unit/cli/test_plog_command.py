@@ -12,14 +12,14 @@ import typer
 from cli import main
 from cli.plog_command import command, new_app
 from cli.typer_internals import ClickException
-from core.common.command_option import REQUIRED, Option, argument, flag, option, options
+from core.common.command_option import REQUIRED, argument, flag, option, options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
     folder: Path = option("Which folder.", "-f", default=Path("here"), metavar="DIR")
     found: int = 7
-    from_: Annotated[str, Option("Where to begin.", "--from", "--offset")] = "start"
+    from_: str = option("Where to begin.", "--from", "--offset", default="start")
     hidden: bool = flag("Hidden files, too.")
 
 
