@@ -50,10 +50,6 @@ REPORT_SECONDS = 0.15
 """How often a search says how far it is."""
 
 
-class StoppedError(Exception):
-    """Raised inside work by `Job.ensure_wanted` once nobody waits for it any more."""
-
-
 @dataclass(slots=True)
 class Job:
     """One piece of work; `stop` may be called from any thread."""
@@ -67,11 +63,6 @@ class Job:
     @property
     def is_stopped(self) -> bool:
         return self._stopped.is_set()
-
-    def ensure_wanted(self) -> None:
-        """Raises StoppedError if the job was stopped; long work calls it every few milliseconds."""
-        if self._stopped.is_set():
-            raise StoppedError
 
 
 class InspectWorker:
@@ -474,7 +465,8 @@ class InspectScreen(Screen[None]):
         def walk(job: Job) -> None:
             for step in steps():
                 self._deliver(job, on_step, step)
-                job.ensure_wanted()
+                if job.is_stopped:
+                    return
             self._deliver(job, lambda _: done(), None)
 
         return self._submit(Job(lambda job: self._do(job, lambda: walk(job), failed)))
@@ -483,8 +475,6 @@ class InspectScreen(Screen[None]):
         take_failure: Callable[[PlogError], None] = failed or self.tell_problem
         try:
             work()
-        except StoppedError:
-            return
         except PlogError as error:
             self._deliver(job, take_failure, error)
         except OSError as error:
