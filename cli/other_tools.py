@@ -282,14 +282,6 @@ def with_key_separator(words: Sequence[str]) -> list[str] | None:
     return [*rest, *(word for name, value in given.items() for word in (options[name], value))]
 
 
-def _consume(rest: list[str]) -> list[str]:
-    return ["consume", *_translated(rest, with_format)]
-
-
-def _produce(rest: list[str]) -> list[str]:
-    return ["produce", *_translated(rest, with_key_separator)]
-
-
 def _translated(rest: list[str], change: Callable[[Sequence[str]], list[str] | None]) -> list[str]:
     if not any(word.partition("=")[0] in _PROPERTIES for word in rest):
         return rest
@@ -367,8 +359,8 @@ def _reassign(rest: list[str]) -> list[str]:
 
 
 _TOOLS: dict[str, Callable[[list[str]], list[str]]] = {
-    "console-consumer": _consume,
-    "console-producer": _produce,
+    "console-consumer": lambda rest: ["consume", *_translated(rest, with_format)],
+    "console-producer": lambda rest: ["produce", *_translated(rest, with_key_separator)],
     "dump-log": _dump,
     "get-offsets": _get_offsets,
     "transactions": _transactions,
