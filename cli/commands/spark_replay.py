@@ -126,7 +126,7 @@ def spark_replay(
             report.add(plan.id, len(plan.ranges), left_out)
             is_whole = not left_out
         else:
-            with accessing(request.where, "use"), _Spark.opened(settings) as spark:
+            with accessing(request.where, "use"), _Spark(settings) as spark:
                 replay = _find_replay(request, spark)
                 is_whole = _replay_to_folder(
                     replay, request, make, spark, group=commit_group, session=session, take_over=take_over
@@ -148,28 +148,22 @@ def _ensure_registry_is_used(request: ReplayRequest) -> None:
         )
 
 
-class _Spark:
+class _Spark(ExitStack):
     """A session that is started when it is first needed, with a folder for its log and its temporary files."""
 
-    def __init__(self, settings: SparkSettings, stack: ExitStack) -> None:
+    def __init__(self, settings: SparkSettings) -> None:
+        super().__init__()
         self._settings = settings
-        self._stack = stack
         self._session: Any = None  # pyspark.sql.SparkSession
         self.log = Path()
-
-    @classmethod
-    @contextmanager
-    def opened(cls, settings: SparkSettings) -> Iterator[_Spark]:
-        with ExitStack() as stack:
-            yield cls(settings, stack)
 
     def session(self, *, is_light: bool = False) -> Any:
         from core.spark.spark_session import spark_session
 
         if self._session is None:
-            scratch = self._stack.enter_context(_scratch())
+            scratch = self.enter_context(_scratch())
             self.log = scratch / "spark.log"
-            self._session = self._stack.enter_context(spark_session(self._settings, scratch, say, is_light=is_light))
+            self._session = self.enter_context(spark_session(self._settings, scratch, say, is_light=is_light))
         return self._session
 
     @contextmanager
@@ -275,7 +269,7 @@ def _plan_to_go_on(
     request.ensure_sensible()
     if request.kind == "topic":
         return make_plan(after=_find_topic(request, session)[1])
-    with _Spark.opened(settings) as spark:
+    with _Spark(settings) as spark:
         replay = _find_replay(request, spark)
         plan = replay.find_plan(request.to_json())
         if plan is None:
@@ -667,7 +661,7 @@ def _verify(where: str, settings: SparkSettings, output: OutputFormat) -> int:
 
     problems: list[str] = []
     notes: list[str] = []
-    with _Spark.opened(settings) as spark:
+    with _Spark(settings) as spark:
         lake = LakeReplay(open_folder(where, spark.session))
         last = lake.manifest()
         manifests = [*lake.earlier_manifests(plan_of_manifest(last)), last]
