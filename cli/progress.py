@@ -68,8 +68,14 @@ class Progress:
             parts.append(f"{100 * self.bytes / self._total_bytes:.0f} %")
         return ", ".join(parts + self._more())
 
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
+
     def done(self) -> None:
-        """Clears the line."""
+        """Clears the line; the end of a block does so, too."""
         if self._is_shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -45,16 +45,14 @@ def check(
         wanted = set(find_partitions(client, names or ()))
         topics = sorted({partition.topic for partition in wanted})
         compacted = _find_compacted(client, topics)
-        progress = Progress("compared", "batches")
-        checker = ReplicaCheck(client, note_progress=progress.add)
-        try:
+        with Progress("compared", "batches") as progress:
+            checker = ReplicaCheck(client, note_progress=progress.add)
             for placed in read_partitions(client, topics, []):
                 if placed.partition in wanted:
                     one = checker.compare(placed, is_compacted=placed.partition.topic in compacted)
                     found.append(one)
-                    _say_differences(one, progress.done)
-        finally:
-            progress.done()
+                    progress.done()
+                    _say_differences(one)
     _say_rest(found)
     _LISTING.write([_row(one) for one in found], output)
     if any(one.differences for one in found):
@@ -72,9 +70,7 @@ def _find_compacted(client: KafkaClient, topics: Sequence[str]) -> set[str]:
     return {topic for topic, policy in policies.items() if "compact" in policy}
 
 
-def _say_differences(one: ReplicaComparison, clear: object) -> None:
-    if callable(clear):
-        clear()
+def _say_differences(one: ReplicaComparison) -> None:
     for difference in one.differences:
         say(f"error: {one.partition} differs from offset {difference.first} to {difference.last}: {difference.text}")
     if one.more_differences:

@@ -96,11 +96,8 @@ def _plans(
 def _compaction(path: Path, options: CompactionOptions) -> Iterator[OfflineCompaction]:
     from core.inspector.stats.offline_compaction import OfflineCompaction
 
-    progress = Progress("read", "bytes")
-    try:
+    with Progress("read", "bytes") as progress:
         yield OfflineCompaction(path, options, on_bytes=lambda size: progress.add(0, size))
-    finally:
-        progress.done()
 
 
 def _columns(rows: Sequence[Row], columns: Sequence[str], output: OutputFormat) -> list[str]:

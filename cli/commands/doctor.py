@@ -46,9 +46,8 @@ def doctor(
     """
     from core.view.figures.diagnosis import examine
 
-    progress = Progress("checked", "bytes")
-    examined = examine(path, progress, whole=whole)
-    progress.done()
+    with Progress("checked", "bytes") as progress:
+        examined = examine(path, progress, whole=whole)
     if output is OutputFormat.table:
         _print(examined.diagnosis)
     else:

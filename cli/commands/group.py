@@ -76,11 +76,10 @@ def _list_readers(topics: list[str], states: set[str], place: Place, output: Out
         is_read_only=True, rests_on=lambda topic: _are_groups(topic) or topic in names, opens_late=True
     ) as client:
         partitions = parse_topics(client, topics)
-        progress = Progress("asked about", "groups")
-        found = find_topic_readers(
-            client, partitions, lambda text: say(f"note: {text}"), progress.add, with_times=with_times
-        )
-        progress.done()
+        with Progress("asked about", "groups") as progress:
+            found = find_topic_readers(
+                client, partitions, lambda text: say(f"note: {text}"), progress.add, with_times=with_times
+            )
         rows: list[Row] = [
             {
                 **one._asdict(),

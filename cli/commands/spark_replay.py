@@ -645,10 +645,8 @@ def _showing_how_far_lanes_are(replay: TopicReplay, lanes: Sequence[Lane]) -> It
             done_bytes = sum(range_.size_bytes for range_ in missing) - sum(range_.size_bytes for range_ in left)
             progress.add(len(missing) - len(left) - progress.count, done_bytes - progress.bytes)
 
-    try:
+    with progress:
         yield look
-    finally:
-        progress.done()
 
 
 # --- the proof
@@ -715,9 +713,8 @@ def _compare(
     """Adds to the problems, and to what could not be compared. Each element is of some ranges."""
     from cli.progress import Progress
 
-    progress = Progress("compared", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
-    for ranges, problem, is_comparable in compared:
-        progress.add(len(ranges), sum(range_.size_bytes for range_ in ranges))
-        if problem:
-            (problems if is_comparable else notes).append(problem)
-    progress.done()
+    with Progress("compared", "ranges", sum(range_.size_bytes for range_ in plan.ranges)) as progress:
+        for ranges, problem, is_comparable in compared:
+            progress.add(len(ranges), sum(range_.size_bytes for range_ in ranges))
+            if problem:
+                (problems if is_comparable else notes).append(problem)

@@ -50,10 +50,9 @@ def stats(
     for one in places:
         if (offset := split_offset(one)[1]) is not None:
             raise UsageError(f"{one}: whole logs are looked at, not one record", hint=f"leave @{offset} out")
-    progress = Progress("read", "bytes")
     session = place.session()
-    account = account_for(places, session, progress, with_checks=html is not None)
-    progress.done()
+    with Progress("read", "bytes") as progress:
+        account = account_for(places, session, progress, with_checks=html is not None)
     found = account.figures
     if html is not None:
         from cli.stats_html import stats_html
