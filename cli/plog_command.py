@@ -37,7 +37,6 @@ from typer.core import TyperCommand, TyperGroup
 from cli.security_options import level_of
 from cli.terminal import say
 from cli.typer_internals import NoSuchOption, OptionParser, ParsingState
-from core.common.command_option import Argument
 from core.common.errors import UsageError
 from core.common.printable import did_you_mean
 
@@ -737,18 +736,18 @@ def _parameter(name: str, type_: Any, declared: Field[Any]) -> Parameter:
     from cli.data_location import PLACES, choose_place  # which plog --help does not need
 
     option, default = declared.metadata["option"], declared.default
-    more = {"callback": choose_place, **option.more} if name in PLACES else option.more
-    if option.completes:
+    more = {"callback": choose_place, **option.more} if name in PLACES else dict(option.more)
+    if "completes" in more:
         from cli import completion
 
-        more = {"autocompletion": getattr(completion, f"complete_{option.completes}"), **more}
+        more["autocompletion"] = getattr(completion, f"complete_{more.pop('completes')}")
     if get_origin(type_) is Sequence:
         type_ = list[get_args(type_)[0]]  # type: ignore[misc]
     value = ... if default is MISSING else None if default == () else default
     names = option.names
     if not any(one.startswith("--") for one in names):
         names = (f"--{name.strip('_').replace('_', '-')}", *names)
-    if isinstance(option, Argument):
+    if option.is_argument:
         made = typer.Argument(value, help=option.text, **more)
     else:
         made = typer.Option(value, *names, help=option.text, **more)

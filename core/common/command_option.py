@@ -9,7 +9,7 @@ have is a constant. `cli/plog_command.py` makes the command line of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, field, fields
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,26 +20,21 @@ REQUIRED: Any = MISSING
 """The default of what has to be given."""
 
 
-class Option:
-    """An option with its help. It is called as its field or parameter is, unless one of `names` is a long name."""
+class Option(NamedTuple):
+    """An option with its help, or an argument. It is called as its field or parameter is, unless one of `names` is a
+    long name. `more`: what typer's Option takes as well, such as metavar and min; and `completes`, which values a shell
+    offers: those of `complete_...` in `cli/completion.py`.
+    """
 
-    def __init__(self, text: str, *names: str, completes: str = "", **more: Any) -> None:
-        """`completes`: which values a shell offers, those of `complete_...` in `cli/completion.py`; `more`: what
-        typer's Option takes as well, such as metavar and min.
-        """
-        self.text = text
-        self.names = names
-        self.completes = completes
-        self.more = more
-
-
-class Argument(Option):
-    """A value without a name."""
+    text: str
+    names: tuple[str, ...]
+    more: Mapping[str, Any]
+    is_argument: bool = False
 
 
 def option(text: str, *names: str, default: object = None, **more: Any) -> Any:
     """Declares an `Option` with a default: in the place of the default, of a dataclass's field or a parameter."""
-    return field(default=default, metadata={"option": Option(text, *names, **more)})
+    return field(default=default, metadata={"option": Option(text, names, more)})
 
 
 def options(text: str, *names: str, **more: Any) -> Any:
@@ -53,8 +48,8 @@ def flag(text: str, *names: str, **more: Any) -> Any:
 
 
 def argument(text: str, *, default: object = REQUIRED, **more: Any) -> Any:
-    """Declares an `Argument` likewise."""
-    return field(default=default, metadata={"option": Argument(text, **more)})
+    """Declares a value without a name likewise."""
+    return field(default=default, metadata={"option": Option(text, (), more, is_argument=True)})
 
 
 class Rule(NamedTuple):
