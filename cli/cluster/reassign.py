@@ -64,9 +64,7 @@ def reassign(
     rate, brokers = parse_rate(throttle), parse_brokers(to)
     names = parse_topics(topics)
     _ensure_one_way(names, plan, status=status, cancel=cancel)
-    if plan is None and not (status or cancel):
-        pass
-    elif brokers is not None or replication_factor is not None:
+    if (plan is not None or status or cancel) and (brokers is not None or replication_factor is not None):
         raise UsageError("--to and --replication-factor make a plan, and go with --topics only")
     if cancel and rate is not None:
         raise UsageError("--throttle has no meaning with --cancel, which removes it")

@@ -227,19 +227,14 @@ def _print_table(rows: Sequence[Row]) -> None:
         ):
             _print_wrapped(name, text)
         if row["state"] != "good":
-            say(f"warning: certificate {row['number']}, {_one_line(row['subject'])}: {row['state']}, {left}")
+            say(f"warning: certificate {row['number']}, {printable(row['subject'], keeps='')}: {row['state']}, {left}")
 
 
 def _print_wrapped(name: str, text: str) -> None:
-    words = _one_line(text).split(" ")
+    words = printable(text, keeps="").split(" ")
     width = find_width(sys.stdout) or _WIDTH
     for line in fill(words, " ", width, first=f"  {name:<9}", indent=" " * 11):
         print(line)
-
-
-def _one_line(text: str) -> str:
-    """Escapes a certificate's names, which may hold any character."""
-    return printable(text, keeps="")
 
 
 def _say_trust(place: str, server: ServerCertificates | None) -> None:
@@ -252,6 +247,6 @@ def _say_trust(place: str, server: ServerCertificates | None) -> None:
     if server.refusal is None:
         say(f"{place} is trusted by {whom}, and speaks {server.tls_version}")
         return
-    say(f"not trusted by {whom}: {_one_line(server.refusal.message)}")
+    say(f"not trusted by {whom}: {printable(server.refusal.message, keeps='')}")
     if server.refusal.hint:
         say(f"hint: {server.refusal.hint}")

@@ -154,7 +154,8 @@ def describe(
     if output is OutputFormat.table:
         for topic in topics:
             settings = " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "none of its own"
-            say(f"{topic.name}: id {_id_text(topic)}, {len(topic.partitions)} partitions, settings: {settings}")
+            count = len(topic.partitions)
+            say(f"{topic.name}: id {uuid_text(topic.topic_id)}, {count} partitions, settings: {settings}")
             say(sum_text(topic))
         _say_health(topics, placed, notes)
     is_replicated = any(len(p.replicas) > 1 for topic in topics for p in topic.partitions)
@@ -208,15 +209,11 @@ def _rows(topic: TopicDescription) -> list[Row]:
             "size_bytes": p.size_bytes,
             "skew": find_skew(topic, p),
             "damaged": list(p.damaged) or None,
-            "topic_id": _id_text(topic),
+            "topic_id": uuid_text(topic.topic_id),
             "settings": dict(sorted(topic.configs.items())),
         }
         for p in topic.partitions
     ]
-
-
-def _id_text(topic: TopicDescription) -> str:
-    return uuid_text(topic.topic_id)
 
 
 @command(app, "plog topic alter flights --set retention.ms=604800000 --partitions 8")

@@ -9,7 +9,7 @@ import typer
 
 from cli.data_location import Place, ReadPlace
 from cli.options import PLACES, PLACES_HELP
-from cli.output import OUTPUT, OutputFormat, Row, write_fields, write_rows
+from cli.output import OUTPUT, OutputFormat, write_fields, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import argument, option
@@ -18,7 +18,6 @@ from core.forensics.missing_offsets import wrong_start_hole
 from core.pipeline.log_places import split_offset
 
 if TYPE_CHECKING:
-    from core.inspector.stats.trace import Trace
     from core.pipeline.trace_account import TraceAccount
 
 app = new_app()
@@ -50,7 +49,8 @@ def trace(
             if output is OutputFormat.table:
                 write_fields(life_lines(one))
             else:
-                write_rows(_rows(one), ["what", "value"], output)
+                lines = [{"what": what, "value": value} for what, value in life_lines(one)]
+                write_rows(lines, ["what", "value"], output)
     raise typer.Exit(_say_rest(found, ", ".join(places), key))
 
 
@@ -64,9 +64,3 @@ def _say_rest(found: TraceAccount, where: str, key: str | None) -> int:
     for text in found.missing:
         say(f"warning: {text}")
     return say_failures([*found.failures, *damaged]) or (0 if is_found and not found.missing else 1)
-
-
-def _rows(trace: Trace) -> list[Row]:
-    from core.pipeline.trace_account import life_lines
-
-    return [{"what": what, "value": value} for what, value in life_lines(trace)]
