@@ -2,9 +2,8 @@
 
     .venv/bin/python -m benchmarks.secured_client [--rounds 7] [--warm-up 2] [--records 200000]
 
-Records of 1,000 bytes in batches of 128 KB; each run is a process of its own, its start included. "TLS, ssl.SSLSocket"
-is the same client with the standard library's socket in the place of `TlsSocket`: a loop of `recv_into`, as little as a
-client in Python does with TLS. The floor is that loop alone, of as many bytes, from OpenSSL to OpenSSL.
+Records of 1,000 bytes in batches of 128 KB; each run is a process of its own, its start included. The floor is a loop
+of `recv_into`, as little as a client in Python does with TLS, of as many bytes, from OpenSSL to OpenSSL.
 """
 
 from __future__ import annotations
@@ -29,25 +28,11 @@ _RECORD_BYTES = 1000
 _ANSWER_BYTES = 1 << 20
 _KAFKAS_RECORD_BYTES = 8 << 10  # of TLS: Kafka's fetch answers come in records of this size
 _PLOG = "from plog.__main__ import main; main()"
-_WITH_SSL_SOCKET = f"""
-import ssl
-from core.client.net import client_connection
-from core.client.net import tls_socket
-
-def is_readable(plain, seconds, of_plain=client_connection.is_readable):
-    return isinstance(plain, ssl.SSLSocket) and plain.pending() > 0 or of_plain(plain, seconds)
-
-def wrap(plain, peer, context, *_, **__):
-    return context.wrap_socket(plain, server_hostname=peer.host)
-
-client_connection.is_readable, tls_socket.TlsSocket = is_readable, wrap
-{_PLOG}
-"""
 
 
-def cpu_seconds(program: str, *arguments: str) -> float:
+def cpu_seconds(*arguments: str) -> float:
     with tempfile.TemporaryFile() as talk:
-        command = [sys.executable, "-c", program, *arguments]
+        command = [sys.executable, "-c", _PLOG, *arguments]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=talk, env=environment_of())
         _, status, usage = os.wait4(process.pid, 0)
         talk.seek(0)
@@ -72,18 +57,17 @@ def measure(kafka: SecuredKafka, rounds: int, warm_up: int, records: int) -> Non
     plaintext.write_text(f"bootstrap.servers={kafka.server.address}\n")
     tls, scram = kafka.write("TLS"), kafka.write("SCRAM-SHA-512")
     ways = {
-        "plaintext": (plaintext, _PLOG),
-        "TLS": (tls, _PLOG),
-        "TLS, ssl.SSLSocket": (tls, _WITH_SSL_SOCKET),
-        "SCRAM over TLS": (scram, _PLOG),
+        "plaintext": plaintext,
+        "TLS": tls,
+        "SCRAM over TLS": scram,
     }
     size = ("--num-records", str(records), "--record-size", str(_RECORD_BYTES))
     found: dict[tuple[str, str], list[float]] = {}
     for number in range(-warm_up, rounds):  # those for Java's compiler are not counted
-        for way, (config, program) in ways.items():
+        for way, config in ways.items():
             secured = ("--command-config", str(config))
-            produce = cpu_seconds(program, "perf", "produce", "t", *size, *secured)
-            consume = cpu_seconds(program, "perf", "consume", "t", "--messages", str(records), *secured)
+            produce = cpu_seconds("perf", "produce", "t", *size, *secured)
+            consume = cpu_seconds("perf", "consume", "t", "--messages", str(records), *secured)
             if number >= 0:
                 found.setdefault(("produce", way), []).append(produce)
                 found.setdefault(("consume", way), []).append(consume)

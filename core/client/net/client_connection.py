@@ -21,10 +21,10 @@ from core.protocol.message import MAX_VERSION, Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    from ssl import SSLContext, SSLSocket
 
     from core.client.net.authenticator import Authenticator
-    from core.client.net.tls_socket import TlsPeer, TlsSocket
+    from core.client.net.tls_socket import TlsPeer
     from core.cluster.image.feature_levels import Levels
 
 _logger = logging.getLogger("plog.client")
@@ -120,14 +120,14 @@ class SocketTransport:
             plain = self._notice.connect(self._address, timeout_s, is_hasty=is_hasty)
         except OSError as error:
             raise self._failure("could not connect to", error) from error
-        self._socket: socket.socket | TlsSocket = plain
+        self._socket: socket.socket | SSLSocket = plain
         self.is_owners = plain.family not in (socket.AF_INET, socket.AF_INET6)
         """Whether it is the socket in a broker's directory (owner_socket.py), which needs neither TLS nor a login."""
         if context is not None and not self.is_owners:
-            from core.client.net.tls_socket import TlsPeer, TlsSocket
+            from core.client.net.tls_socket import TlsPeer, begin_tls
 
             self._peer = TlsPeer(host, port, shows_certificate, self._notice.target(self._address))
-            self._socket = TlsSocket(plain, self._peer, context, self._notice, is_hasty=is_hasty)
+            self._socket = begin_tls(plain, self._peer, context, self._notice, is_hasty=is_hasty)
 
     @property
     def is_private(self) -> bool:
@@ -186,9 +186,8 @@ class SocketTransport:
             on_silence(self._where)
 
     def _is_readable(self, seconds: float) -> bool:
-        if isinstance(self._socket, socket.socket):
-            return is_readable(self._socket, seconds)
-        return self._socket.is_readable(seconds)
+        is_decrypted = self._peer is not None and self._socket.pending() > 0  # type: ignore[union-attr]
+        return is_decrypted or is_readable(self._socket, seconds)
 
     def receive(self) -> memoryview:
         deadline_s = None if self.is_trusted else time.monotonic() + (self._socket.gettimeout() or 0.0)
@@ -205,7 +204,6 @@ class SocketTransport:
         return answer
 
     def _await_first_answer(self) -> None:
-        assert isinstance(self._socket, socket.socket)
         try:
             self._notice.wait(self._socket, self._address, has_tls=False, is_hasty=self._is_hasty)
         except OSError as error:
@@ -243,8 +241,6 @@ class SocketTransport:
     def _fill(self, buffer: memoryview, received: int, deadline_s: float | None) -> int:
         """Reads on until the buffer is full, or another _PIECE_BYTES have come; returns the bytes in it then."""
         end = min(received + _PIECE_BYTES, len(buffer))
-        if self._peer is not None:
-            self._socket.deadline_s = deadline_s or time.monotonic() + (self._socket.gettimeout() or 0.0)  # type: ignore[union-attr]
         while received < end:
             try:
                 count = self._socket.recv_into(buffer[received:])

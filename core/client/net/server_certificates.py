@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 from dataclasses import dataclass, replace
 
 from core.client.net.connect_notice import open_socket
-from core.client.net.tls_socket import TlsPeer, TlsSocket
+from core.client.net.tls_socket import TlsPeer, begin_tls, shown_chain
 from core.common.errors import AuthenticationError, ConnectionFailedError
 from core.files.tls_context import make_context
 from core.security.client_security import Tls
@@ -31,7 +32,7 @@ def ask_server(host: str, port: int, tls: Tls, target: tuple[str, int] | None = 
     peer = TlsPeer(host, port, tls.key_store is not None, target)
     trusting = replace(tls, checks_certificates=False, checks_host_names=False)
     with contextlib.closing(_connect(peer, trusting)) as connection:
-        chain, version = connection.shown_chain(), connection.version
+        chain, version = shown_chain(connection), connection.version() or ""
     try:
         _connect(peer, tls).close()
     except AuthenticationError as error:
@@ -39,11 +40,11 @@ def ask_server(host: str, port: int, tls: Tls, target: tuple[str, int] | None = 
     return ServerCertificates(chain, version, None)
 
 
-def _connect(peer: TlsPeer, tls: Tls) -> TlsSocket:
+def _connect(peer: TlsPeer, tls: Tls) -> ssl.SSLSocket:
     context = make_context(tls)
     try:
         plain = open_socket(peer.address, _TIMEOUT_SECONDS)
     except OSError as error:
         reason = (error.strerror or str(error) or type(error).__name__).lower()
         raise ConnectionFailedError(f"could not connect to {peer.where}: {reason}", where=peer.where) from error
-    return TlsSocket(plain, peer, context)
+    return begin_tls(plain, peer, context)

@@ -10,19 +10,13 @@ import contextlib
 import datetime
 import socket
 import ssl
-import time
 from dataclasses import dataclass
 from typing import Any
 
-from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, is_readable, open_socket
-from core.client.net.port_probe import Speech, find_speech, recognize, speaks
+from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, open_socket
+from core.client.net.port_probe import find_speech, speaks
 from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError, UnansweredError
 
-_HANDSHAKE, _ALERT = 0x16, 0x15
-_BUFFER_BYTES = 256 * 1024
-_PIECE_BYTES = 64 * 1024
-_LOW_WATER_BYTES = 192 * 1024
-_MOST_HELD_BYTES = 17 * 1024  # of an incomplete record of 16 KB with its frame, by OpenSSL
 _DIAGNOSIS_SECONDS = 5.0
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 _PARTIAL_CHAIN = 0x80000
@@ -52,183 +46,72 @@ class TlsPeer:
         return name if self.address == (self.host, self.port) else "{} (at {}:{})".format(name, *self.address)
 
 
-class TlsSocket:
-    """A connected socket with TLS on it, used like a socket; owned by one task. OpenSSL works on memory, and the bytes
-    are moved here: so a server's answer to our hello can be inspected, and one `recv` brings many of its records of 16
-    KB.
+def begin_tls(
+    plain: socket.socket,
+    peer: TlsPeer,
+    context: ssl.SSLContext,
+    notice: ConnectNotice | None = None,
+    *,
+    is_hasty: bool = False,
+) -> ssl.SSLSocket:
+    """Shakes hands, and returns the connected socket with TLS on it. Raises ConnectionFailedError or
+    AuthenticationError if that fails; the socket is closed then. `is_hasty`: see `ConnectNotice.wait`.
     """
-
-    def __init__(
-        self,
-        plain: socket.socket,
-        peer: TlsPeer,
-        context: ssl.SSLContext,
-        notice: ConnectNotice | None = None,
-        *,
-        is_hasty: bool = False,
-    ) -> None:
-        """Shakes hands. Raises ConnectionFailedError or AuthenticationError if that fails; the socket is closed then.
-        `is_hasty`: see `ConnectNotice.wait`.
-        """
-        self._socket = plain
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=peer.host)
-        self._notice = notice
-        self._is_hasty = is_hasty
-        self._low_water = 1
-        self.deadline_s: float | None = None
-        """When `recv_into` ends with TimeoutError though bytes come."""
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+    timeout_s = plain.gettimeout()
+    tls = context.wrap_socket(plain, server_hostname=peer.host, do_handshake_on_connect=False)
+    with contextlib.ExitStack() as unless_done:
+        unless_done.callback(tls.close)
         try:
-            self._shake_hands(peer)
-        except ssl.SSLError as error:
-            with contextlib.suppress(OSError):
-                self._flush()  # the alert that tells the server why
-            plain.close()
-            raise handshake_failure(error, peer) from error
+            tls.setblocking(False)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.do_handshake()  # our hello
+            tls.settimeout(timeout_s)
+            if notice is not None and tls.version() is None:
+                notice.wait(tls, (peer.host, peer.port), has_tls=True, is_hasty=is_hasty)
+            tls.do_handshake()  # which ends after the timeout, however slowly the bytes come
         except TimeoutError as error:
-            plain.close()
-            seconds = SILENCE_SECONDS if is_hasty else plain.gettimeout()
+            seconds = SILENCE_SECONDS if is_hasty else timeout_s
             failure = _not_connected(peer, f"TLS did not begin in {seconds:g} s", SILENCE_HINT)
             raise UnansweredError(failure.message, where=failure.where, hint=failure.hint) from error
         except OSError as error:
-            plain.close()
-            raise _closed_at_once(peer, plain.gettimeout()) from error
-        except AccessError:
-            plain.close()
-            raise
-
-    def _shake_hands(self, peer: TlsPeer) -> None:
-        """Raises TimeoutError if it takes longer than one answer may, however slowly the bytes come."""
-        timeout_s = self._socket.gettimeout()
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        is_first = True
-        while True:
-            try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                self._flush()
-                if is_first and self._notice is not None:
-                    address = peer.host, peer.port
-                    self._notice.wait(self._socket, address, has_tls=True, is_hasty=self._is_hasty)
-                count = self._socket.recv_into(self._buffer)
-                if is_first:
-                    _ensure_tls(bytes(self._buffer[: min(count, 8)]), peer, timeout_s)
-                elif count == 0:
-                    raise _not_connected(peer, "it closed the connection in the middle of TLS's handshake") from None
-                if deadline_s is not None and time.monotonic() > deadline_s:
-                    raise TimeoutError from None
-                is_first = False
-                self._incoming.write(self._buffer[:count])
-            else:
-                self._flush()
-                return
-
-    def _flush(self) -> None:
-        if self._outgoing.pending:
-            self._socket.sendall(self._outgoing.read())
-
-    def sendall(self, data: bytes | bytearray) -> None:
-        view = memoryview(data)
-        for start in range(0, len(view), _PIECE_BYTES):
-            self._tls.write(view[start : start + _PIECE_BYTES])
-            self._flush()
-
-    def recv_into(self, buffer: memoryview) -> int:
-        """Receives the available bytes, at least one; returns 0 if the server closed the connection."""
-        read, size, filled = self._tls.read, len(buffer), 0
-        while filled < size:
-            try:
-                count = int(read(size - filled, buffer[filled:]))
-                if count == 0:  # the server said that it closes
-                    break
-                filled += count
-            except ssl.SSLWantReadError:
-                if filled:
-                    break
-                self._flush()  # OpenSSL's own answers
-                self._wait_for(size)
-                received = self._socket.recv_into(self._buffer)
-                if received == 0:
-                    return 0
-                if self.deadline_s is not None and time.monotonic() > self.deadline_s:
-                    raise TimeoutError from None
-                self._incoming.write(self._buffer[:received])
-        return filled
-
-    def _wait_for(self, size: int) -> None:
-        """Waits. While so many bytes of an answer are missing, the socket must not wake us for each TLS record: that
-        takes two system calls and a failed read, and a broker in Java sends each record of 16 KB by itself. A part of a
-        record may be here already, so that less than `size` is still to come.
-        """
-        low_water = max(1, min(size - _MOST_HELD_BYTES, _LOW_WATER_BYTES))
-        if low_water != self._low_water:
-            self._low_water = low_water
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
-
-    def is_readable(self, seconds: float) -> bool:
-        """Returns whether data, or the end, arrives within that time; it may be less than can be read."""
-        if self._tls.pending() or self._incoming.pending:
-            return True
-        self._wait_for(1)
-        return is_readable(self._socket, seconds)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def gettimeout(self) -> float | None:
-        return self._socket.gettimeout()
-
-    def shown_chain(self) -> list[bytes]:
-        """Returns DER of the certificates that the server showed, its own first, whether or not they are trusted.
-        Python has no public call for all of them before 3.13.
-        """
-        name = "get_unverified_chain"
-        take = getattr(self._tls, name, None) or getattr(getattr(self._tls, "_sslobj", None), name, None)
-        if take is not None:
-            return [one if isinstance(one, bytes) else ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in take()]
-        shown = self._tls.getpeercert(binary_form=True)
-        return [] if shown is None else [shown]
-
-    @property
-    def version(self) -> str:
-        """Returns the version of TLS, as `TLSv1.3`."""
-        return self._tls.version() or ""
-
-    def close(self) -> None:
-        self._socket.close()
+            raise handshake_failure(error, peer, timeout_s) from error
+        unless_done.pop_all()
+    return tls
 
 
-_PLAINTEXT_HINT = "it may speak plaintext: security.protocol=PLAINTEXT or SASL_PLAINTEXT"
-
-
-def _ensure_tls(first: bytes, peer: TlsPeer, timeout_s: float | None) -> None:
-    if not first:
-        raise _closed_at_once(peer, timeout_s)
-    if recognize(first) is Speech.HTTP:
-        raise _not_connected(peer, "it speaks HTTP, not TLS", "is that the port of a broker?")
-    if first[0] not in (_HANDSHAKE, _ALERT):
-        raise _not_connected(peer, "it does not speak TLS", _PLAINTEXT_HINT)
-
-
-def _closed_at_once(peer: TlsPeer, timeout_s: float | None) -> ConnectionFailedError:
-    speech = find_speech(peer.address, has_tls=True, timeout_s=timeout_s)
-    if speech is not None:
-        return speaks(peer.where, speech)
-    return _not_connected(peer, "it closed the connection when TLS began", _PLAINTEXT_HINT)
+def shown_chain(tls: ssl.SSLSocket) -> list[bytes]:
+    """Returns DER of the certificates that the server showed, its own first, whether or not they are trusted. Python
+    has no public call for all of them before 3.13.
+    """
+    name = "get_unverified_chain"
+    take = getattr(tls, name, None) or getattr(getattr(tls, "_sslobj", None), name, None)
+    if take is not None:
+        return [one if isinstance(one, bytes) else ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in take()]
+    shown = tls.getpeercert(binary_form=True)
+    return [] if shown is None else [shown]
 
 
 def _not_connected(peer: TlsPeer, what: str, hint: str | None = None) -> ConnectionFailedError:
     return ConnectionFailedError(f"could not connect to {peer.where}: {what}", where=peer.where, hint=hint)
 
 
-def handshake_failure(error: ssl.SSLError, peer: TlsPeer) -> AccessError:
-    """Explains why the handshake failed; connects again to look at a certificate that was refused."""
+def handshake_failure(error: OSError, peer: TlsPeer, timeout_s: float | None = None) -> AccessError:
+    """Explains why the handshake failed. Connects again, to look at a certificate that was refused, or to find out what
+    the port speaks instead; `timeout_s` is that of an answer.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return _certificate_failure(error, peer)
-    return alert_failure(error, peer) or _not_connected(peer, f"TLS failed: {_reason(error)}")
+    if (alert := alert_failure(error, peer)) is not None:
+        return alert
+    speech = find_speech(peer.address, has_tls=True, timeout_s=timeout_s)
+    if speech is not None:
+        return speaks(peer.where, speech)
+    what = "it closed the connection when TLS began"
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        if error.reason != "WRONG_VERSION_NUMBER":
+            return _not_connected(peer, f"TLS failed: {_reason(error)}")
+        what = "it does not speak TLS"
+    return _not_connected(peer, what, "it may speak plaintext: security.protocol=PLAINTEXT or SASL_PLAINTEXT")
 
 
 # --- the server refuses us

@@ -411,8 +411,8 @@ TLS = {"security.protocol": "SSL"}
 @for_each(
     "does, settings, message, hint",
     [
-        (http, TLS, "it speaks HTTP, not TLS", "is that the port of a broker?"),
-        (old_http, TLS, "it speaks HTTP, not TLS", "is that the port of a broker?"),
+        (http, TLS, "it speaks HTTP", "is that the port of a broker?"),
+        (old_http, TLS, "it speaks HTTP", "is that the port of a broker?"),
         (old_http, {}, "it speaks HTTP", "is that the port of a broker?"),
         (http, {}, "it speaks HTTP", "is that the port of a broker?"),
         (closing, TLS, "it closed the connection when TLS began", "it may speak plaintext"),
