@@ -39,6 +39,7 @@ from core.zookeeper.znodes import (
     BrokerNode,
     PartitionStateNode,
     TopicNode,
+    Uuid,
     broker_path,
     partition_state_path,
     topic_path,
@@ -85,7 +86,7 @@ async def _fill(session: ZooKeeperSession, partitions: int, of_a_topic: int) -> 
         name = f"t{number}"
         replicas = {one: tuple(_BROKERS[(one + k) % 3] for k in range(3)) for one in range(of_a_topic)}
         operations: list[Operation] = [
-            Create(topic_path(name), TopicNode(replicas, random_uuid()).encode()),
+            Create(topic_path(name), TopicNode(replicas, Uuid(random_uuid())).encode()),
             Create(f"{topic_path(name)}/partitions"),
         ]
         for one, held in replicas.items():

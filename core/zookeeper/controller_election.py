@@ -191,7 +191,7 @@ class ControllerElection:
         """Returns the epoch that was won, or None if another broker is the controller."""
         epoch, version = await self._read_epoch()
         session_id = self._session.session_id
-        me = znodes.ControllerNode(self._broker_id, self._clock.now_ms()).encode()
+        me = znodes.ControllerNode(self._broker_id, znodes.Int64(self._clock.now_ms())).encode()
         operations: list[Operation] = [
             Create(znodes.CONTROLLER, me, is_ephemeral=True),
             SetData(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version),

@@ -297,11 +297,8 @@ class ControllerStore:
             case DeletionWrite(topic):
                 return _created([znodes.delete_topic_path(topic)], missing)
             case ProducerIdWrite(broker_id, ids, version):
-                return [
-                    SetData(
-                        znodes.PRODUCER_ID_BLOCK, znodes.ProducerIdBlock(broker_id, ids[0], ids[-1]).encode(), version
-                    )
-                ]
+                block = znodes.ProducerIdBlock(broker_id, znodes.Int64(ids[0]), znodes.Int64(ids[-1]))
+                return [SetData(znodes.PRODUCER_ID_BLOCK, block.encode(), version)]
             case FeatureWrite(finalized, version):
                 data = znodes.FeatureNode(finalized).encode()
                 return [
@@ -316,8 +313,8 @@ class ControllerStore:
             leader_epoch=state.leader_epoch,
             isr=state.isr,
             controller_epoch=self._epoch,
-            leader_recovery_state=state.leader_recovery_state,
-            holders=state.holders,
+            leader_recovery_state=int(state.leader_recovery_state),
+            holders=dict(state.holders),
         ).encode()
 
     async def _commit(self, writes: Sequence[Sequence[Operation]]) -> list[int]:
@@ -405,7 +402,7 @@ def _state_of(state: znodes.PartitionStateNode, node: Node, topic: znodes.TopicN
 def _assignment(topic_id: bytes, partitions: Mapping[int, PartitionState]) -> znodes.TopicNode:
     return znodes.TopicNode(
         partitions={number: state.replicas for number, state in partitions.items()},
-        topic_id=topic_id,
+        topic_id=znodes.Uuid(topic_id),
         adding={number: state.adding_replicas for number, state in partitions.items() if state.adding_replicas},
         removing={number: state.removing_replicas for number, state in partitions.items() if state.removing_replicas},
     )

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
-from msgspec import json as msgspec_json
+from msgspec import Meta, Struct
 
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
-from core.zookeeper.znodes import Fields, malformed, read_decimal, read_number, read_text, shown
+from core.zookeeper.znodes import decode_node, encode_node, malformed, shown
 
 CONSUMERS = "/consumers"
-STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
+STATIC: Final = "static"
+WHITE_LIST: Final = "white_list"
+BLACK_LIST: Final = "black_list"
 """How a ConsumerNode names its topics: by name, by a pattern that they match, by one that they do not match."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -47,23 +48,16 @@ class RegisteredThread(NamedTuple):
         return str(self).encode("utf-16-be", "surrogatepass")
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerNode:
+class ConsumerNode(Struct, frozen=True):
     """A consumer's number of threads by topic, or by the one pattern that stands for its topics."""
 
-    subscription: Mapping[str, int]
-    timestamp_ms: int = -1
-    pattern: str = STATIC
+    subscription: dict[str, Annotated[int, Meta(ge=1, le=_MOST_THREADS)]]
+    timestamp: Annotated[str, Meta(pattern=r"^-?[0-9]{1,19}\Z")] | int = "-1"
+    """Milliseconds; Kafka 0.8.0 wrote a number, and later ones wrote a text."""
+    pattern: Literal["static", "white_list", "black_list"] = STATIC
 
     def encode(self) -> bytes:
-        return msgspec_json.encode(
-            {
-                "version": 1,
-                "subscription": self.subscription,
-                "pattern": self.pattern,
-                "timestamp": str(self.timestamp_ms),
-            }
-        )
+        return encode_node(self, 1)
 
     def threads(self, topics: Iterable[str]) -> dict[str, int]:
         """Returns the number of its threads for each of these topics that it reads. Patterns match no internal ones."""
@@ -80,32 +74,16 @@ class ConsumerNode:
 
 def decode_consumer(data: bytes, path: str) -> ConsumerNode:
     """Raises MalformedMessageError for a node that is not of this form, or whose pattern is not supported."""
-    fields = Fields.of(data, path, 1)
-    pattern = fields.get("pattern", read_text, default=STATIC)
-    if pattern not in (STATIC, WHITE_LIST, BLACK_LIST):
-        raise malformed(path, f"pattern {shown(pattern)}, expected {STATIC}, {WHITE_LIST} or {BLACK_LIST}")
-    subscription = fields.mapping("subscription", _read_threads)
-    if pattern != STATIC:
-        if len(subscription) != 1:
-            raise malformed(path, f"a {pattern} of {len(subscription)} patterns, expected one")
-        (text,) = subscription
+    node = decode_node(data, path, ConsumerNode, 1)
+    if node.pattern != STATIC:
+        if len(node.subscription) != 1:
+            raise malformed(path, f"a {node.pattern} of {len(node.subscription)} patterns, expected one")
+        (text,) = node.subscription
         try:
             _compiled(text)
         except re.error as error:
             raise malformed(path, f"{shown(text)} is no pattern that is understood here: {error}") from error
-    return ConsumerNode(subscription, fields.get("timestamp", _read_timestamp, default=-1), pattern)
-
-
-def _read_threads(value: object) -> int:
-    count = read_number(value)
-    if not 0 < count <= _MOST_THREADS:
-        raise ValueError(f"a number of threads from 1 to {_MOST_THREADS}")
-    return count
-
-
-def _read_timestamp(value: object) -> int:
-    """Kafka 0.8.0 wrote a number, and later ones wrote a text."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else read_decimal(value)
+    return node
 
 
 def _compiled(text: str) -> re.Pattern[str]:

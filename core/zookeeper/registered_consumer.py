@@ -24,9 +24,10 @@ import logging
 import platform
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import TypeVar
+
+from msgspec import structs
 
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
@@ -188,8 +189,9 @@ class RegisteredConsumer:
 
     async def _register(self) -> None:
         await self._deregister()  # nodes left by a lost answer, or an expiry noticed late
-        node = replace(self._topics, timestamp_ms=self._clock.now_ms())
-        self._consumer_id = _new_consumer_id(self._group, node.timestamp_ms)
+        now_ms = self._clock.now_ms()
+        node = structs.replace(self._topics, timestamp=str(now_ms))
+        self._consumer_id = _new_consumer_id(self._group, now_ms)
         self._registered.append(self._id_path)
         await self._session.ensure_paths([ids_path(self._group)])
         await self._session.create_ephemeral(self._id_path, node.encode())

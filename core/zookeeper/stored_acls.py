@@ -29,9 +29,9 @@ import logging
 import random
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from msgspec import json
+from msgspec import Struct, field, json
 
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
@@ -40,7 +40,7 @@ from core.security.acl import ANY_HOST, Acl, AclOperation, AclPermissionType, Pa
 from core.security.acl_rules import AclRules
 from core.security.principal import ANY_USER, Principal
 from core.zookeeper.change_notices import ChangeNotices
-from core.zookeeper.znodes import Fields, read_object, read_text
+from core.zookeeper.znodes import decode_node, malformed, shown
 from core.zookeeper.zookeeper_session import Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Create, Delete, Node, Operation, Refusal, SetData, ZooKeeperError
 
@@ -289,51 +289,58 @@ def encode_acls(acls: Iterable[Acl]) -> bytes:
     return json.encode({"version": 1, "acls": entries})
 
 
+class _Entry(Struct):
+    principal: str
+    host: str
+    operation: str
+    permission: str = field(name="permissionType")
+
+
+class _Entries(Struct):
+    acls: list[_Entry]
+
+
 def _decode_acls(resource: ResourcePattern, node: Node | None) -> frozenset[Acl]:
     if node is None or not node.data:
         return frozenset()
     path = resource.path
-    fields = Fields.of(node.data, path, 1)
-    entries = (Fields(one, path, f"acls[{number}].") for number, one in enumerate(fields.get("acls", _read_objects)))
     return frozenset(
         Acl(
             *resource,
-            one.get("principal", _read_principal),
-            one.get("host", read_text),
-            one.get("operation", partial(_read_word, _OPERATIONS)),
-            one.get("permissionType", partial(_read_word, _PERMISSIONS)),
+            _ensure_principal(one.principal, path),
+            one.host,
+            _find_word(_OPERATIONS, one.operation, path),
+            _find_word(_PERMISSIONS, one.permission, path),
         )
-        for one in entries
+        for one in decode_node(node.data, path, _Entries, 1).acls
     )
+
+
+class _Notice(Struct):
+    kind: str = field(name="resourceType")
+    name: str
+    pattern_type: Literal["PREFIXED"] = field(name="patternType")
 
 
 def _decode_notice(pattern_type: PatternType, data: bytes, path: str) -> ResourcePattern:
     if pattern_type is PatternType.LITERAL:
         kind, _, name = data.decode(errors="replace").partition(":")
-        fields = Fields({"resourceType": kind, "name": name or None}, path)
     else:
-        fields = Fields.of(data, path, 1)
-        fields.get("patternType", partial(_read_word, {"PREFIXED": pattern_type}))
-    kinds = {one.name: one for one in _TYPES.values()}
-    return ResourcePattern(
-        fields.get("resourceType", partial(_read_word, kinds)), fields.get("name", read_text), pattern_type
-    )
+        notice = decode_node(data, path, _Notice, 1)
+        kind, name = notice.kind, notice.name
+    if not name:
+        raise malformed(path, "it names no resource")
+    return ResourcePattern(_find_word({one.name: one for one in _TYPES.values()}, kind, path), name, pattern_type)
 
 
-def _read_objects(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, list):
-        raise ValueError("a list of objects")
-    return [read_object(one) for one in value]
-
-
-def _read_principal(value: Any) -> str:
+def _ensure_principal(text: str, path: str) -> str:
     try:
-        return str(Principal.parse(read_text(value)))
+        return str(Principal.parse(text))
     except UsageError:
-        raise ValueError("TYPE:NAME") from None
+        raise malformed(path, f"{shown(text)}, expected TYPE:NAME") from None
 
 
-def _read_word(known: Mapping[str, T], value: Any) -> T:
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"one of {', '.join(known)}")
-    return known[value]
+def _find_word(known: Mapping[str, T], word: str, path: str) -> T:
+    if word not in known:
+        raise malformed(path, f"{shown(word)}, expected one of {', '.join(known)}")
+    return known[word]

@@ -15,19 +15,20 @@
 A version that is not named here is refused. Unknown keys are ignored, as in Kafka. Encoded nodes have Kafka's keys and
 types, without spaces; the order of the keys differs, as it does between two runs of Kafka's.
 
-Errors in a node's JSON name the node's path and the field. A `read_` function takes a JSON value, and raises ValueError
-with the expected type.
+msgspec decodes a node by the fields of a class, with Kafka's names for them; its errors name the node's path and the
+field.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote, unquote_plus
 
-from msgspec import DecodeError
+import msgspec
+from msgspec import Meta, Struct
 from msgspec import json as msgspec_json
 
 from core.common.errors import MalformedMessageError
@@ -35,9 +36,27 @@ from core.common.topic_partition import parse_uuid, uuid_text
 
 INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
+Int32 = Annotated[int, Meta(ge=INT32.start, lt=INT32.stop)]
+_Number = Annotated[int, Meta(ge=0, lt=INT32.stop)]
+"""Of a partition or a broker, as the name of a field."""
+Replicas = dict[_Number, tuple[Int32, ...]]
+
+T = TypeVar("T")
 
 
-def malformed(path: str, problem: str) -> MalformedMessageError:
+class Int64(int):
+    """A number of 64 bits, which Kafka writes as a text."""
+
+
+class Uuid(bytes):
+    """An id, which Kafka writes as a text of 22 characters."""
+
+
+class _Versioned(Struct):
+    version: int | str = "none"
+
+
+def malformed(path: str, problem: object) -> MalformedMessageError:
     return MalformedMessageError(f"ZooKeeper node {path}: {problem}")
 
 
@@ -46,106 +65,37 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-_NEEDED = object()
-
-
-class Fields:
-    """The fields of a node's JSON object, each with its type; `prefix` names the object around them."""
-
-    def __init__(self, values: Mapping[str, Any], path: str, prefix: str = "") -> None:
-        self.path = path
-        self._values = values
-        self._prefix = prefix
-        self.version: int | str = values.get("version", "none")
-
-    @staticmethod
-    def of(data: bytes, path: str, *versions: int | str) -> Fields:
-        """Decodes a node; raises MalformedMessageError if it is no JSON object, or of a version not named here."""
-        try:
-            values = msgspec_json.decode(data)
-        except (DecodeError, RecursionError) as error:
-            raise malformed(path, f"{shown(data)} is no JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise malformed(path, f"{shown(data)} is no JSON object")
-        fields = Fields(values, path)
-        if isinstance(fields.version, bool) or fields.version not in versions:
-            raise malformed(path, f"version {shown(fields.version)}, expected {' or '.join(map(str, versions))}")
-        return fields
-
-    def get(self, name: str, read: Callable[[Any], Any], *, default: Any = _NEEDED) -> Any:
-        """Raises MalformedMessageError if the field is missing and has no default, or if `read` refuses it."""
-        value = self._values.get(name)
-        if value is None:
-            if default is _NEEDED:
-                raise malformed(self.path, f"{self._prefix}{name} is missing")
-            return default
-        try:
-            return read(value)
-        except ValueError as error:
-            raise malformed(self.path, f"{self._prefix}{name} is {shown(value)}, expected {error}") from None
-
-    def mapping(self, name: str, read: Callable[[Any], Any], *, default: Any = _NEEDED) -> dict[str, Any]:
-        values = self.get(name, read_object, default=default)
-        below = Fields(values, self.path, f"{self._prefix}{name}.")
-        return {key: below.get(key, read) for key in values}
-
-
-def read_number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value not in INT32:
-        raise ValueError("a number of 32 bits")
-    return value
-
-
-def read_recovery_state(value: Any) -> int:
-    if isinstance(value, bool) or value not in (0, 1):
-        raise ValueError("0 (recovered) or 1 (recovering)")
-    return int(value)
-
-
-def read_decimal(value: Any) -> int:
-    """A number of 64 bits, which Kafka writes as a text."""
-    if not isinstance(value, str) or not re.fullmatch(r"-?[0-9]{1,19}", value) or int(value) not in _INT64:
-        raise ValueError("a number of 64 bits in quotes")
-    return int(value)
-
-
-def read_epochs(value: Any) -> dict[int, int]:
-    """Parses numbers by numbers: a new controller reads one such object for each partition."""
-    epochs = read_object(value)
-    if not all(one.isdecimal() for one in epochs) or not {*map(type, epochs.values())} <= {int}:
-        raise ValueError("an object of numbers by the numbers of brokers")
-    return {int(one): epoch for one, epoch in epochs.items()}
-
-
-def read_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a text")
-    return value
-
-
-def read_uuid(value: Any) -> bytes:
+def decode_node(data: bytes, path: str, type_: type[T], *versions: int | str) -> T:
+    """Decodes a node. Raises MalformedMessageError if it is no JSON object with these fields, or of a version not named
+    here.
+    """
     try:
-        return parse_uuid(read_text(value))
-    except ValueError:
-        raise ValueError("an id of 22 characters") from None
+        version = msgspec_json.decode(data, type=_Versioned).version
+        if version not in versions:
+            raise malformed(path, f"version {shown(version)}, expected {' or '.join(map(str, versions))}")
+        return msgspec_json.decode(data, type=type_, dec_hook=_read_text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise malformed(path, error) from error
 
 
-def read_object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("an object")
-    return value
+def encode_node(node: Struct, version: int) -> bytes:
+    """Encodes the fields of a node that are not None, with a version."""
+    values = msgspec.to_builtins(node, str_keys=True, enc_hook=_text_of)
+    return msgspec_json.encode({"version": version, **{name: one for name, one in values.items() if one is not None}})
 
 
-def read_texts(value: Any) -> Sequence[str]:
-    if not isinstance(value, list):
-        raise ValueError("a list of texts")
-    return [read_text(one) for one in value]
+def _text_of(value: Any) -> str:
+    return uuid_text(value) if isinstance(value, Uuid) else str(int(value))
 
 
-def read_numbers(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise ValueError("a list of numbers")
-    return tuple(read_number(one) for one in value)
+def _read_text(type_: type, value: Any) -> Int64 | Uuid:
+    if not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got {shown(value)}")
+    if type_ is Uuid:
+        return Uuid(parse_uuid(value))
+    if not re.fullmatch(r"-?[0-9]{1,19}", value) or int(value) not in _INT64:
+        raise ValueError(f"Expected a number of 64 bits, got {shown(value)}")
+    return Int64(value)
 
 
 BROKER_IDS = "/brokers/ids"
@@ -246,94 +196,57 @@ class BrokerNode:
         return msgspec_json.encode(values)
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerNode:
+class ControllerNode(Struct, frozen=True):
     """The controller. `kraft_controller_epoch` is -1 unless the cluster moves to KRaft."""
 
-    broker_id: int
-    timestamp_ms: int
-    kraft_controller_epoch: int = -1
+    broker_id: Int32 = msgspec.field(name="brokerid")
+    timestamp_ms: Int64 = msgspec.field(default=Int64(-1), name="timestamp")
+    kraft_controller_epoch: Int32 = msgspec.field(default=-1, name="kraftControllerEpoch")
 
     def encode(self) -> bytes:
-        return msgspec_json.encode(
-            {
-                "version": 2,
-                "brokerid": self.broker_id,
-                "timestamp": str(self.timestamp_ms),
-                "kraftControllerEpoch": self.kraft_controller_epoch,
-            }
-        )
+        return encode_node(self, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicNode:
+class TopicNode(Struct, frozen=True):
     """The replicas of each partition, the preferred leader first. There is no topic id if a broker older than 2.8
     created the topic. `adding` and `removing` are those of an ongoing reassignment.
     """
 
-    partitions: Mapping[int, tuple[int, ...]]
-    topic_id: bytes | None
-    adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    partitions: Replicas
+    topic_id: Uuid | None = None
+    adding: Replicas = msgspec.field(default_factory=dict, name="adding_replicas")
+    removing: Replicas = msgspec.field(default_factory=dict, name="removing_replicas")
 
     def encode(self) -> bytes:
-        values: dict[str, Any] = {
-            "version": 2 if self.topic_id is None else 3,
-            "partitions": self.partitions,
-            "adding_replicas": self.adding,
-            "removing_replicas": self.removing,
-        }
-        if self.topic_id is not None:
-            values["topic_id"] = uuid_text(self.topic_id)
-        return msgspec_json.encode(values)
+        return encode_node(self, 2 if self.topic_id is None else 3)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStateNode:
+class PartitionStateNode(Struct, frozen=True, omit_defaults=True):
     """The leader and ISR of a partition. `leader_recovery_state` is 1 from an unclean election until the leader reports
     that it has recovered. `holders` is a key of plog's own, which Kafka ignores: see `PartitionState.holders`. It is
     empty if Kafka wrote the node.
     """
 
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    controller_epoch: int
-    leader_recovery_state: int = 0
-    holders: Mapping[int, int] = field(default_factory=dict)
+    leader: Int32
+    leader_epoch: Int32
+    isr: tuple[Int32, ...]
+    controller_epoch: Int32
+    leader_recovery_state: Annotated[int, Meta(ge=0, le=1)] = 0
+    holders: dict[_Number, int] = msgspec.field(default_factory=dict, name="plog_holders")
 
     def encode(self) -> bytes:
-        values: dict[str, Any] = {
-            "version": 1,
-            "leader": self.leader,
-            "leader_epoch": self.leader_epoch,
-            "isr": self.isr,
-            "controller_epoch": self.controller_epoch,
-        }
-        if self.leader_recovery_state:
-            values["leader_recovery_state"] = self.leader_recovery_state
-        if self.holders:
-            values["plog_holders"] = self.holders
-        return msgspec_json.encode(values)
+        return encode_node(self, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(Struct, frozen=True):
     """The last allocated block of producer ids, and its broker."""
 
-    broker_id: int
-    first_producer_id: int
-    last_producer_id: int
+    broker_id: Int32 = msgspec.field(name="broker")
+    first_producer_id: Int64 = msgspec.field(name="block_start")
+    last_producer_id: Int64 = msgspec.field(name="block_end")
 
     def encode(self) -> bytes:
-        return msgspec_json.encode(
-            {
-                "version": 1,
-                "broker": self.broker_id,
-                "block_start": str(self.first_producer_id),
-                "block_end": str(self.last_producer_id),
-            }
-        )
+        return encode_node(self, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,21 +350,33 @@ def _desanitised(kind: str, name: str) -> str:
 # --- decoding
 
 
+class _FeatureRange(Struct):
+    min_version: Int32
+    max_version: Int32
+
+
+class _Broker(Struct):
+    endpoints: list[str]
+    listener_security_protocol_map: dict[str, str]
+    timestamp: Int64 = Int64(-1)
+    rack: str | None = None
+    jmx_port: Int32 = -1
+    features: dict[str, _FeatureRange] = msgspec.field(default_factory=dict)
+    plog_first_epoch: Int64 | None = None
+    plog_previous_epoch: Int64 | None = None
+
+
 def decode_broker(data: bytes, path: str) -> BrokerNode:
-    fields = Fields.of(data, path, 4, 5)
-    protocols = fields.mapping("listener_security_protocol_map", read_text)
-    features = {}
-    for name, levels in fields.mapping("features", read_object, default={}).items():
-        level = Fields(levels, path, f"features.{name}.")
-        features[name] = level.get("min_version", read_number), level.get("max_version", read_number)
+    found = decode_node(data, path, _Broker, 4, 5)
+    protocols = found.listener_security_protocol_map
     return BrokerNode(
-        endpoints=tuple(_parse_endpoint(text, protocols, path) for text in fields.get("endpoints", read_texts)),
-        timestamp_ms=fields.get("timestamp", read_decimal, default=-1),
-        rack=fields.get("rack", read_text, default=None),
-        jmx_port=fields.get("jmx_port", read_number, default=-1),
-        features=features,
-        first_epoch=fields.get("plog_first_epoch", read_decimal, default=None),
-        previous_epoch=fields.get("plog_previous_epoch", read_decimal, default=None),
+        endpoints=tuple(_parse_endpoint(text, protocols, path) for text in found.endpoints),
+        timestamp_ms=found.timestamp,
+        rack=found.rack,
+        jmx_port=found.jmx_port,
+        features={name: (one.min_version, one.max_version) for name, one in found.features.items()},
+        first_epoch=found.plog_first_epoch,
+        previous_epoch=found.plog_previous_epoch,
     )
 
 
@@ -466,12 +391,7 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str], path: str) -> Broke
 
 
 def decode_controller(data: bytes, path: str = CONTROLLER) -> ControllerNode:
-    fields = Fields.of(data, path, 1, 2)
-    return ControllerNode(
-        broker_id=fields.get("brokerid", read_number),
-        timestamp_ms=fields.get("timestamp", read_decimal, default=-1),
-        kraft_controller_epoch=fields.get("kraftControllerEpoch", read_number, default=-1),
-    )
+    return decode_node(data, path, ControllerNode, 1, 2)
 
 
 def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
@@ -485,47 +405,35 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_topic(data: bytes, path: str) -> TopicNode:
-    fields = Fields.of(data, path, 1, 2, 3)
-    return TopicNode(
-        partitions=_by_partition(fields, "partitions"),
-        topic_id=fields.get("topic_id", read_uuid, default=None),
-        adding=_by_partition(fields, "adding_replicas", default={}),
-        removing=_by_partition(fields, "removing_replicas", default={}),
-    )
-
-
-def _by_partition(fields: Fields, name: str, **default: Any) -> dict[int, tuple[int, ...]]:
-    found = fields.mapping(name, read_numbers, **default)
-    return {parse_node_id(number, f"{fields.path}: {name}"): replicas for number, replicas in found.items()}
+    return decode_node(data, path, TopicNode, 1, 2, 3)
 
 
 def decode_partition_state(data: bytes, path: str) -> PartitionStateNode:
-    fields = Fields.of(data, path, 1)
-    return PartitionStateNode(
-        leader=fields.get("leader", read_number),
-        leader_epoch=fields.get("leader_epoch", read_number),
-        isr=fields.get("isr", read_numbers),
-        controller_epoch=fields.get("controller_epoch", read_number),
-        leader_recovery_state=fields.get("leader_recovery_state", read_recovery_state, default=0),
-        holders=fields.get("plog_holders", read_epochs, default={}),
-    )
+    return decode_node(data, path, PartitionStateNode, 1)
+
+
+class _Config(Struct):
+    config: dict[str, str]
 
 
 def decode_config(data: bytes, path: str) -> dict[str, str]:
-    fields = Fields.of(data, path, 1)
-    return dict(fields.mapping("config", read_text))
+    return decode_node(data, path, _Config, 1).config
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     return msgspec_json.encode({"version": 1, "config": config})
 
 
-def decode_config_change(data: bytes, path: str) -> ConfigEntity:
+class _ConfigChange(Struct):
+    entity_path: str = ""
+    entity_type: str = ""
     """Kafka before 0.10.1 wrote version 1, which has no clients of users."""
-    fields = Fields.of(data, path, 1, 2)
-    if fields.version == 1:
-        return parse_entity_path(f"{fields.get('entity_type', read_text)}/{fields.get('entity_name', read_text)}", path)
-    return parse_entity_path(fields.get("entity_path", read_text), path)
+    entity_name: str = ""
+
+
+def decode_config_change(data: bytes, path: str) -> ConfigEntity:
+    found = decode_node(data, path, _ConfigChange, 1, 2)
+    return parse_entity_path(found.entity_path or f"{found.entity_type}/{found.entity_name}", path)
 
 
 def encode_config_change(entity: ConfigEntity) -> bytes:
@@ -537,42 +445,42 @@ def encode_log_dir_event(broker_id: int) -> bytes:
     return msgspec_json.encode({"version": 1, "broker": broker_id, "event": 1})
 
 
+class _LogDirEvent(Struct):
+    broker: Int32
+
+
 def decode_log_dir_event(data: bytes, path: str) -> int:
     """Returns the broker whose disk has failed."""
-    fields = Fields.of(data, path, 1)
-    return fields.get("broker", read_number)  # type: ignore[no-any-return]
+    return decode_node(data, path, _LogDirEvent, 1).broker
 
 
 def decode_producer_id_block(data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock | None:
     """Returns None if no block was allocated yet."""
-    if not data:
-        return None
-    fields = Fields.of(data, path, 1)
-    return ProducerIdBlock(
-        broker_id=fields.get("broker", read_number),
-        first_producer_id=fields.get("block_start", read_decimal),
-        last_producer_id=fields.get("block_end", read_decimal),
-    )
+    return decode_node(data, path, ProducerIdBlock, 1) if data else None
+
+
+class _ClusterId(Struct):
+    id: str
 
 
 def decode_cluster_id(data: bytes, path: str = CLUSTER_ID) -> str:
-    fields = Fields.of(data, path, "1")
-    return str(fields.get("id", read_text))
+    return decode_node(data, path, _ClusterId, "1").id
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     return msgspec_json.encode({"version": "1", "id": cluster_id})
 
 
+class _FeatureLevel(Struct):
+    max_version_level: Int32
+
+
+class _Feature(Struct):
+    status: Literal[0, 1]
+    features: dict[str, _FeatureLevel]
+
+
 def decode_feature(data: bytes, path: str = FEATURE) -> FeatureNode:
     """Decodes a node; version 1, of Kafka 2.7 to 3.2, has ranges of levels, whose maximum is the finalized level."""
-    fields = Fields.of(data, path, 1, 2)
-    status = fields.get("status", read_number)
-    if status not in (0, 1):
-        raise malformed(path, f"status {status}, expected 0 (disabled) or 1 (enabled)")
-    ranges = fields.mapping("features", read_object)
-    levels = {
-        name: Fields(one, path, f"features.{name}.").get("max_version_level", read_number)
-        for name, one in ranges.items()
-    }
-    return FeatureNode(levels, bool(status))
+    found = decode_node(data, path, _Feature, 1, 2)
+    return FeatureNode({name: one.max_version_level for name, one in found.features.items()}, bool(found.status))

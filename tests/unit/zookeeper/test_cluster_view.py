@@ -12,10 +12,10 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
 from core.protocol.schema.metadata import MetadataResponseTopic
 from core.zookeeper.cluster_view import ClusterView
-from core.zookeeper.znodes import BrokerEndpoint, BrokerNode, PartitionStateNode, TopicNode
+from core.zookeeper.znodes import BrokerEndpoint, BrokerNode, PartitionStateNode, TopicNode, Uuid
 from tests.support.fake_zookeeper import FakeZooKeeper
 
-TOPIC_ID = bytes(range(16))
+TOPIC_ID = Uuid(range(16))
 
 done = asyncio.run
 

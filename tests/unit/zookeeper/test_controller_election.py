@@ -16,7 +16,7 @@ import pytest
 from core.zookeeper import controller_election
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.registration import Registration
-from core.zookeeper.znodes import CONTROLLER, CONTROLLER_EPOCH, BrokerNode, ControllerNode, broker_path
+from core.zookeeper.znodes import CONTROLLER, CONTROLLER_EPOCH, BrokerNode, ControllerNode, Int64, broker_path
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Create, Delete, Operation, Refusal, SetData
 from tests.support.fake_zookeeper import FakeZooKeeper
@@ -83,7 +83,7 @@ class Cluster:
         node, (epoch, version) = await self.other.read(CONTROLLER), await self.epoch()
         operations: list[Operation] = [] if node is None else [Delete(CONTROLLER)]
         operations += [
-            Create(CONTROLLER, ControllerNode(9, NOW).encode(), is_ephemeral=True),
+            Create(CONTROLLER, ControllerNode(9, Int64(NOW)).encode(), is_ephemeral=True),
             SetData(CONTROLLER_EPOCH, b"%d" % (int(epoch) + 1), version),
         ]
         await self.other.commit(operations)
@@ -237,7 +237,7 @@ async def test_a_node_of_which_nobody_knew_is_given_back(begin: Begin) -> None:
     async with begin() as cluster:
 
         async def late() -> None:
-            node = Create(CONTROLLER, ControllerNode(7, NOW).encode(), is_ephemeral=True)
+            node = Create(CONTROLLER, ControllerNode(7, Int64(NOW)).encode(), is_ephemeral=True)
             await cluster.session.commit([node, SetData(CONTROLLER_EPOCH, b"6", 0)])
 
         cluster.session.before_read_of(CONTROLLER_EPOCH, 1, late)

@@ -160,42 +160,29 @@ def test_garbage_and_unknown_versions_are_refused_with_the_path(decode: Any, dat
 
 STATE = {"version": 1, "leader": 1, "leader_epoch": 0, "isr": [1], "controller_epoch": 1}
 NO_ENDPOINT = {"version": 5, "listener_security_protocol_map": {}}
-WRONG_EPOCHS: dict[str, list[object]] = {
-    "expected an object": [7, [1]],
-    "expected an object of numbers by the numbers of brokers": [
-        {"x": 1}, {"-1": 1}, {"1": "2"}, {"1": None}, {"1": True}, {"1": 1.5},
-    ],
-}  # fmt: skip
+WRONG_EPOCHS: list[object] = [7, [1], {"x": 1}, {"-1": 1}, {"1": "2"}, {"1": None}, {"1": True}, {"1": 1.5}]
 
 
 @for_each(
     "decode, data, problem",
     [
-        (znodes.decode_partition_state, {"version": 1}, "leader is missing"),
-        (znodes.decode_partition_state, STATE | {"leader": "1"}, "leader is '1', expected a number of 32 bits"),
-        (
-            znodes.decode_partition_state,
-            STATE | {"leader": 2**31},
-            "leader is 2147483648, expected a number of 32 bits",
-        ),
-        (znodes.decode_partition_state, STATE | {"isr": 7}, "isr is 7, expected a list of numbers"),
-        (znodes.decode_partition_state, STATE | {"isr": [True]}, "isr is [True], expected a number of 32 bits"),
+        (znodes.decode_partition_state, {"version": 1}, "Object missing required field `leader`"),
+        (znodes.decode_partition_state, STATE | {"leader": "1"}, "Expected `int`, got `str` - at `$.leader`"),
+        (znodes.decode_partition_state, STATE | {"leader": 2**31}, "Expected `int` <= 2147483647 - at `$.leader`"),
+        (znodes.decode_partition_state, STATE | {"isr": 7}, "Expected `array`, got `int` - at `$.isr`"),
+        (znodes.decode_partition_state, STATE | {"isr": [True]}, "Expected `int`, got `bool` - at `$.isr[0]`"),
         (
             znodes.decode_partition_state,
             STATE | {"leader_recovery_state": 300},
-            "leader_recovery_state is 300, expected 0 (recovered) or 1 (recovering)",
+            "Expected `int` <= 1 - at `$.leader_recovery_state`",
         ),
-        *(
-            (znodes.decode_partition_state, STATE | {"plog_holders": epochs}, f"plog_holders is {epochs}, {wish}")
-            for wish, wrong in WRONG_EPOCHS.items()
-            for epochs in wrong
-        ),
-        (znodes.decode_config, {"version": 1, "config": {"a": 1}}, "config.a is 1, expected a text"),
-        (
-            znodes.decode_topic,
-            {"version": 1, "partitions": {"x": []}},
-            "partitions: a child is named 'x', expected a number",
-        ),
+        *((znodes.decode_partition_state, STATE | {"plog_holders": one}, "$.plog_holders") for one in WRONG_EPOCHS),
+        (znodes.decode_config, {"version": 1, "config": {"a": 1}}, "Expected `str`, got `int` - at `$.config[...]`"),
+        (znodes.decode_topic, {"version": 1, "partitions": {"x": []}}, "Expected `int`, got `str` - at `key` in"),
+        (znodes.decode_topic, {"version": 1, "partitions": {"-1": []}}, "Expected `int` >= 0 - at `key` in"),
+        (znodes.decode_topic, {"version": 3, "partitions": {}, "topic_id": "x"}, " - at `$.topic_id`"),
+        (znodes.decode_controller, {"version": 1, "brokerid": 1, "timestamp": 7}, "got 7 - at `$.timestamp`"),
+        (znodes.decode_controller, {"version": 1, "brokerid": 1, "timestamp": str(2**63)}, "Expected a number of 64"),
         (
             znodes.decode_broker,
             NO_ENDPOINT | {"endpoints": ["P://h:1"]},
@@ -211,7 +198,8 @@ WRONG_EPOCHS: dict[str, list[object]] = {
 def test_fields_are_named_when_they_are_wrong(decode: Any, data: dict[str, Any], problem: str) -> None:
     with pytest.raises(MalformedMessageError) as refused:
         decode(json.dumps(data).encode(), "/s")
-    assert refused.value.message == f"ZooKeeper node /s: {problem}"
+    assert refused.value.message.startswith("ZooKeeper node /s: ")
+    assert problem in refused.value.message
 
 
 @for_each("data", [b"", b"x", b"-1", b"1.5", b'"1"'])

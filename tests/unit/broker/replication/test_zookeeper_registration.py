@@ -19,7 +19,7 @@ from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.controller_election import WonElection
-from core.zookeeper.znodes import BROKER_IDS, ConfigEntity, TopicNode
+from core.zookeeper.znodes import BROKER_IDS, ConfigEntity, TopicNode, Uuid
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Create, Node, NodeStat, Refusal, ZooKeeperError
@@ -79,7 +79,7 @@ def attached_to(entry: ZooKeeperRegistration) -> ClusterMemberMetadata:
 
 async def test_how_many_partitions_a_coordinators_topic_has_is_read_with_its_settings() -> None:
     script = Script()
-    node = TopicNode(dict.fromkeys(range(3), (US,)), bytes(16))
+    node = TopicNode(dict.fromkeys(range(3), (US,)), Uuid(16))
     script.nodes["/brokers/topics/__consumer_offsets"] = Node(node.encode(), cast(NodeStat, None))
     entry = entry_with(script)
     controller = attached_to(entry)

@@ -52,7 +52,7 @@ from core.protocol.schema.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from core.zookeeper.znodes import PartitionStateNode, TopicNode
+from core.zookeeper.znodes import PartitionStateNode, TopicNode, Uuid
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.broker import ask
 from tests.support.fake_entry import FakeEntry
@@ -183,7 +183,7 @@ class Cluster:
         self.tasks.append(asyncio.create_task(self.untold.wait(epoch)))  # which ends with the test's loop
 
     def has(self, topic: str, partitions: int = 1, led: Iterable[int] | None = None) -> None:
-        node = TopicNode(dict.fromkeys(range(partitions), (US,)), topic.encode().ljust(16))
+        node = TopicNode(dict.fromkeys(range(partitions), (US,)), Uuid(topic.encode().ljust(16)))
         self.zookeeper.set(f"/brokers/topics/{topic}", node.encode())
         for number in range(partitions) if led is None else led:
             state = PartitionStateNode(US, 0, (US,), 1).encode()
