@@ -93,9 +93,6 @@ class ProtobufJson:
         self._main = self._pool.FindFileByName(name)
         self._met: dict[str, Any] = {}
         self._printers = {form: _Printer(self._pool, is_plain=form is SchemaJson.plain) for form in SchemaJson}
-        self._whole = {
-            form: _Printer(self._pool, is_plain=form is SchemaJson.plain, has_unknown=True) for form in SchemaJson
-        }
 
     def descriptors(self) -> bytes:
         """Returns its files as a FileDescriptorSet."""
@@ -122,19 +119,15 @@ class ProtobufJson:
 
     def decode(self, data: bytes, form: SchemaJson = SchemaJson.tagged) -> bytes:
         """Returns the JSON of message indexes and their message. Raises ValueError."""
-        message = self._parse(data)
-        return self._shown(message, form, has_unknown=_has_unknown(message))
+        return self._shown(self._parse(data), form)
 
     def decode_typed(self, data: bytes) -> tuple[bytes, bytes]:
         """Returns both forms of its JSON, tagged and plain."""
         message = self._parse(data)
-        has_unknown = _has_unknown(message)
-        tagged = self._shown(message, SchemaJson.tagged, has_unknown=has_unknown)
-        return tagged, self._shown(message, SchemaJson.plain, has_unknown=has_unknown)
+        return self._shown(message, SchemaJson.tagged), self._shown(message, SchemaJson.plain)
 
-    def _shown(self, message: Any, form: SchemaJson, *, has_unknown: bool) -> bytes:
-        printer = (self._whole if has_unknown else self._printers)[form]
-        return _write(printer.show(message)).encode()
+    def _shown(self, message: Any, form: SchemaJson) -> bytes:
+        return _write(self._printers[form].show(message)).encode()
 
     def types(self) -> Types:
         """Returns the types of the fields, in plain JSON, of the messages that it has met."""
@@ -208,11 +201,9 @@ class _Field(NamedTuple):
 class _Printer:
     """Shows messages in one form. Immutable once made, but for what it remembers of each type."""
 
-    def __init__(self, pool: Any, *, is_plain: bool, has_unknown: bool = False) -> None:
-        """`has_unknown`: for messages with fields that the schema does not have, which takes longer."""
+    def __init__(self, pool: Any, *, is_plain: bool) -> None:
         self._pool = pool
         self._is_plain = is_plain
-        self._has_unknown = has_unknown
         self._fields: dict[str, list[_Field]] = {}
         self._of_its_own: dict[str, _Show] = {
             "google.protobuf.Any": self._any,
@@ -229,7 +220,7 @@ class _Printer:
         descriptor = message.DESCRIPTOR
         own = self._of_its_own.get(descriptor.full_name)
         is_own = own is not None or descriptor.file.name == _WRAPPERS_FILE
-        if is_own and self._has_unknown and _has_unknown(message):
+        if is_own and _has_unknown(message):
             return _unknown(message.SerializePartialToString(deterministic=True))
         if own is not None:
             return own(message)
@@ -238,10 +229,10 @@ class _Printer:
         return self._regular(message, {})
 
     def _regular(self, message: Any, shown: dict[str, Any]) -> dict[str, Any]:
+        from google.protobuf.unknown_fields import UnknownFieldSet
+
         shown = self._known(message, shown)
-        if self._has_unknown and (data := _unknown_fields(message)):
-            shown |= _unknown(data)
-        return shown
+        return shown | _unknown(_unknown_fields(message)) if len(UnknownFieldSet(message)) else shown
 
     def _known(self, message: Any, shown: dict[str, Any]) -> dict[str, Any]:
         descriptor = message.DESCRIPTOR
@@ -318,8 +309,6 @@ class _Printer:
         shown = {"@type": message.type_url}
         inner = _message_of(message.type_url, self._pool)
         if inner is not None and _parses(inner, message.value):
-            if not self._has_unknown and _has_unknown(inner):
-                return _Printer(self._pool, is_plain=self._is_plain, has_unknown=True).show(message)
             own = inner.DESCRIPTOR.full_name in self._of_its_own or inner.DESCRIPTOR.file.name == _WRAPPERS_FILE
             return {**shown, "value": self.show(inner)} if own else self._regular(inner, shown)
         if inner is not None and _NOT_DECODED in inner.DESCRIPTOR.fields_by_name:
