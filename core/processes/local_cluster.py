@@ -41,7 +41,8 @@ from core.processes.process_group import ProcessGroup
 from core.processes.zookeeper_process import ZooKeeperProcess, find_jars
 from core.security.client_security import ClientSecurity
 from core.spark.java_home import find_java
-from core.zookeeper.cluster_bootstrap import ClusterBootstrap
+from core.zookeeper.cluster_bootstrap import finalize_features, remove_registrations
+from core.zookeeper.session_thread import SessionThread
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 
 _LOCK_SECONDS = 10.0
@@ -381,8 +382,8 @@ class LocalCluster:
         broker = self.brokers[node_id]
         if broker.is_running:
             return
-        with ClusterBootstrap.open(self._zookeeper_config) as preparation:
-            self._forget_dead(preparation, [node_id])
+        with SessionThread(self._zookeeper_config) as thread:
+            self._forget_dead(thread, [node_id])
         broker.start()
         self._wait_for(broker, monotonic() + _START_SECONDS)
 
@@ -390,11 +391,11 @@ class LocalCluster:
         """Removes old registrations of the brokers, and finalizes a new cluster's features, so that clients see them as
         soon as they find a broker. An existing cluster keeps its features.
         """
-        with ClusterBootstrap.open(self._zookeeper_config) as preparation:
-            self._forget_dead(preparation, self.brokers)
-            if self._begins(self.brokers) and preparation.make_chroot():
+        with SessionThread(self._zookeeper_config, makes_chroot=self._begins(self.brokers)) as thread:
+            self._forget_dead(thread, self.brokers)
+            if thread.session.has_made_chroot:
                 self._note(f"ZooKeeper had no node {self._zookeeper_config.chroot}: it is made for the new cluster")
-            is_new = preparation.finalize_features(self._features)
+            is_new = thread.run(finalize_features(thread.session, self._features))
         if self._options.features and not is_new:
             self._note("the cluster is there already, and keeps its features: plog cluster features changes them")
 
@@ -405,12 +406,12 @@ class LocalCluster:
     def _was_member(self, node_id: int) -> bool:
         return (self.directory.broker(node_id) / META_PROPERTIES).exists()
 
-    def _forget_dead(self, preparation: ClusterBootstrap, node_ids: Collection[int]) -> None:
+    def _forget_dead(self, thread: SessionThread, node_ids: Collection[int]) -> None:
         """Removes registrations of killed brokers, so that these can register at once. They are dead: all of them held
         the directory's lock. Another ZooKeeper may have other brokers under these ids, so it is only asked whether it
         answers.
         """
-        preparation.remove_registrations(node_ids if self.zookeeper is not None else ())
+        thread.run(remove_registrations(thread.session, node_ids if self.zookeeper is not None else ()))
 
     def _wait_for(self, broker: BrokerProcess, deadline: float) -> None:
         waiting = Retry(deadline - monotonic(), first_s=_LOOK_SECONDS)

@@ -33,9 +33,10 @@ class SessionThread:
     belongs to the thread's loop; `run` is for one other thread.
     """
 
-    def __init__(self, config: ZooKeeperConfig) -> None:
+    def __init__(self, config: ZooKeeperConfig, *, makes_chroot: bool = False) -> None:
         self.session = ZooKeeperSession(config)
         self._config = config
+        self._makes_chroot = makes_chroot
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="zookeeper")
 
@@ -43,7 +44,7 @@ class SessionThread:
         """Raises AccessError if no ZooKeeper answers within 10 s, and what `ZooKeeperSession.open` raises."""
         self._thread.start()
         try:
-            self.run(self.session.open(seconds=_OPEN_SECONDS))
+            self.run(self.session.open(seconds=_OPEN_SECONDS, makes_chroot=self._makes_chroot))
         except BaseException:
             self._close()
             raise

@@ -208,6 +208,7 @@ class ZooKeeperSession:
         self.state = SessionState.CONNECTING
         self.session_id = 0
         """The session's number, which owns its ephemeral nodes. It changes at each expiry; 0 before the first."""
+        self.has_made_chroot = False
 
     @property
     def timeout_ms(self) -> int:
@@ -243,8 +244,9 @@ class ZooKeeperSession:
                 where=str(self._config),
                 hint="is it running, and is the address right? plog zookeeper start runs one",
             ) from None
-        if makes_chroot and self._config.chroot:
-            chroot = self._config.chroot
+        chroot = self._config.chroot
+        if makes_chroot and chroot and await self.read("/") is None:
+            self.has_made_chroot = True
             await self._ask([partial(self._client.ensure_path_async, chroot, acl=self._acls(chroot))])
         await self._ensure_chroot()
 

@@ -18,8 +18,9 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
 from core.security.client_security import KeyStore, Tls, TrustStore
 from core.security.secret import Secret
-from core.zookeeper.cluster_bootstrap import ClusterBootstrap
+from core.zookeeper.cluster_bootstrap import finalize_features
 from core.zookeeper.config_changes import ConfigChanges
+from core.zookeeper.session_thread import SessionThread
 from core.zookeeper.znodes import (
     CONFIG_CHANGE_PREFIX,
     CONTROLLER_EPOCH,
@@ -423,8 +424,9 @@ async def test_who_waits_for_an_answer_learns_that_the_session_was_closed(
 
 def test_only_a_cluster_that_is_not_there_begins_with_features(zookeeper: ZooKeeperServer, chroot: str) -> None:
     def finalize(where: str, **levels: int) -> bool:
-        with ClusterBootstrap.open(zookeeper.config(where)) as preparation:
-            return preparation.finalize_features({f"{name}.version": level for name, level in levels.items()})
+        with SessionThread(zookeeper.config(where)) as thread:
+            features = {f"{name}.version": level for name, level in levels.items()}
+            return thread.run(finalize_features(thread.session, features))
 
     assert finalize(chroot, group=1)
     assert not finalize(chroot, transaction=2)
@@ -433,7 +435,8 @@ def test_only_a_cluster_that_is_not_there_begins_with_features(zookeeper: ZooKee
         client.create(f"{chroot}/older/brokers/ids", makepath=True)
     assert json.loads(written) == {"version": 2, "status": 1, "features": {"group.version": {"max_version_level": 1}}}
     assert not finalize(f"{chroot}/older", group=1), "a cluster of Kafka before 2.7"
-    assert not finalize(f"{chroot}/missing", group=1), "of which its brokers say more"
+    with pytest.raises(AccessError, match=f"has no node {chroot}/missing"):
+        finalize(f"{chroot}/missing", group=1)
     with zookeeper.client() as client:
         assert client.exists(f"{chroot}/older/feature") is None
         assert client.exists(f"{chroot}/missing") is None
@@ -441,8 +444,8 @@ def test_only_a_cluster_that_is_not_there_begins_with_features(zookeeper: ZooKee
 
 def test_the_path_of_a_new_cluster_is_made(zookeeper: ZooKeeperServer, chroot: str) -> None:
     for where, is_made in ((f"{chroot}/a/b", True), (f"{chroot}/a/b", False), ("", False)):
-        with ClusterBootstrap.open(zookeeper.config(where)) as preparation:
-            assert preparation.make_chroot() is is_made
+        with SessionThread(zookeeper.config(where), makes_chroot=True) as thread:
+            assert thread.session.has_made_chroot is is_made
     with zookeeper.client() as client:
         assert client.get_children(f"{chroot}/a") == ["b"]
 
