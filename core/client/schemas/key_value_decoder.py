@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from core.client.schemas.undecoded import SchemaError
+from core.client.schemas.undecoded import converted
 from core.common.errors import UsageError
 from core.records.record import Headers
 from core.records.serdes import SERDES
@@ -71,17 +71,7 @@ def side_decoder(
     format_, is_key = formats.find(side), side == "key"
     if format_ is SideFormat.none:
         return SideDecoder(lambda data, _: data)
-    if formats.is_of_one_schema(side):
-        from core.client.schemas.named_schema import open_named_schema
-
-        named = open_named_schema(formats, side, registry, packed)
-        typed = named.decode_typed
-        return SideDecoder(
-            lambda data, _: None if data is None else named.decode(data),
-            None if typed is None else lambda data, _: (None, None) if data is None else typed(data),
-            types=named.types,
-        )
-    if format_ is SideFormat.registry:
+    if format_ is SideFormat.registry and not formats.is_of_one_schema(side):
         assert registry is not None  # `open_registry` opens it
         return SideDecoder(
             lambda data, headers: registry.decode(data, is_key=is_key, headers=headers),
@@ -89,63 +79,48 @@ def side_decoder(
             lambda: registry.has_typed,
             registry.value_types,
         )
-    if format_ in (SideFormat.msgpack, SideFormat.cbor):
-        return _binary_decoder(format_, formats)
-    serde = SERDES[format_]
-
-    def decode(data: bytes | None, _: Headers) -> bytes | None:
-        try:
-            return None if data is None else serde.decode(data)
-        except ValueError as error:
-            raise SchemaError(f"no {format_}: {error}", why=f"no {format_}") from error
-
-    return SideDecoder(decode)
-
-
-def _binary_decoder(format_: SideFormat, formats: SideFormats) -> SideDecoder:
-    from core.client.schemas.binary_json import BinaryJson
-
-    binary, form = BinaryJson(format_), formats.schema_json
-
-    def checked(decode: Callable[[bytes], Any]) -> Callable[[bytes | None, Headers], Any]:
-        def decode_checked(data: bytes | None, _: Headers) -> Any:
-            try:
-                return decode(data) if data is not None else None
-            except (ValueError, RecursionError) as error:
-                problem = "its levels are too many" if isinstance(error, RecursionError) else error
-                raise SchemaError(f"no {format_}: {problem}", why=f"no {format_}") from error
-
-        return decode_checked
-
-    typed = checked(binary.decode_typed)
+    what, found = f"no {format_}", _text_format(formats, side, registry, packed)
+    decode, typed = found.decode, found.decode_typed
     return SideDecoder(
-        checked(partial(binary.decode, form=form)),
-        None if form is not None else lambda data, headers: (None, None) if data is None else typed(data, headers),
+        lambda data, _: None if data is None else converted(decode, data, what, why=what),
+        None
+        if typed is None
+        else lambda data, _: (None, None) if data is None else converted(typed, data, what, why=what),
+        types=found.types,
     )
 
 
 def side_encoder(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> Encode:
     """Returns the encoder of text, for a format that writes no id of a schema."""
-    format_ = formats.find(side)
-    what = f"no {format_}"
+    is_of_schema = formats.is_of_one_schema(side)
+    what = f"not of {formats.schema(side)}" if is_of_schema else f"no {formats.find(side)}"
+    encode = _text_format(formats, side, registry).encode
+    return lambda text: None if text is None else converted(encode, text, what)
+
+
+class _TextFormat(NamedTuple):
+    """Bytes as text, and back. Its functions raise ValueError, or SchemaError."""
+
+    decode: Callable[[bytes], bytes]
+    encode: Callable[[bytes], bytes]
+    decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
+    types: Callable[[], dict[tuple[str, ...], str]] = dict
+
+
+def _text_format(
+    formats: SideFormats, side: str, registry: SchemaRegistry | None, packed: Packed | None = None
+) -> _TextFormat:
+    format_, form = formats.find(side), formats.schema_json
     if formats.is_of_one_schema(side):
         from core.client.schemas.named_schema import open_named_schema
 
-        encode_text = open_named_schema(formats, side, registry).encode
-        what = f"not of {formats.schema(side)}"
-    elif format_ in (SideFormat.msgpack, SideFormat.cbor):
+        named = open_named_schema(formats, side, registry, packed)
+        return _TextFormat(named.decode, named.encode, named.decode_typed, named.types)
+    if format_ in (SideFormat.msgpack, SideFormat.cbor):
         from core.client.schemas.binary_json import BinaryJson
 
-        encode_text = partial(BinaryJson(format_).encode, form=formats.schema_json)
-    else:
-        encode_text = SERDES[format_].encode
-
-    def encode(text: bytes | None) -> bytes | None:
-        try:
-            return None if text is None else encode_text(text)
-        except ValueError as error:
-            raise SchemaError(f"{what}: {error}") from error
-        except RecursionError as error:
-            raise SchemaError(f"{what}: its levels are too many") from error
-
-    return encode
+        binary = BinaryJson(format_)
+        decode, encode = partial(binary.decode, form=form), partial(binary.encode, form=form)
+        return _TextFormat(decode, encode, binary.decode_typed if form is None else None)
+    serde = SERDES[format_]
+    return _TextFormat(serde.decode, serde.encode)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +57,13 @@ class NamedSchema:
         except ValueError as error:
             raise UsageError(f"schema {text}: {error}") from error
         self.indexes = b"" if found is None else encode_indexes(found.indexes)
-        self.decode_typed = None if codec.decode_typed is None else self._decode_typed
-
-    def decode(self, data: bytes) -> bytes:
+        self.decode: Callable[[bytes], bytes] = partial(self._decode, codec.decode)
         """Returns the JSON. Raises SchemaError."""
-        found: bytes = self._decode(data, self._codec.decode)
-        return found
+        self.decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
+        if codec.decode_typed is not None:
+            self.decode_typed = partial(self._decode, codec.decode_typed)
 
-    def _decode_typed(self, data: bytes) -> tuple[bytes, bytes]:
-        assert self._codec.decode_typed is not None
-        found: tuple[bytes, bytes] = self._decode(data, self._codec.decode_typed)
-        return found
-
-    def _decode(self, data: bytes, decode: Any) -> Any:
+    def _decode(self, decode: Callable[[bytes], Any], data: bytes) -> Any:
         problem: Exception | None = None
         found = []
         for one in self._readings(data):

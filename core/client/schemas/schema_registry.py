@@ -51,7 +51,7 @@ from core.client.schemas.schema_id import (
     headers_of,
     indexes_and_message,
 )
-from core.client.schemas.undecoded import SchemaError
+from core.client.schemas.undecoded import SchemaError, converted
 from core.common.errors import AccessError, UsageError
 from core.common.lenient_json import read_json
 from core.common.printable import printable
@@ -160,19 +160,11 @@ class SchemaEncoder:
 
     def __call__(self, text: bytes | None) -> bytes | None:
         """Returns the bytes with the id in front; null stays null. Raises SchemaError for text that does not fit."""
-        return None if text is None else self.frame + self._encode(text)
+        return None if text is None else self.frame + converted(self.encode, text, f"not of schema {self.name}")
 
     def bare(self, text: bytes) -> bytes:
         """Returns the bytes that go with the headers. Raises SchemaError."""
-        return self.front + self._encode(text)
-
-    def _encode(self, text: bytes) -> bytes:
-        try:
-            return self.encode(text)
-        except ValueError as error:
-            raise SchemaError(f"not of schema {self.name}: {error}") from error
-        except RecursionError as error:
-            raise SchemaError(f"not of schema {self.name}: its levels are too many") from error
+        return self.front + converted(self.encode, text, f"not of schema {self.name}")
 
 
 class SchemaRegistry:

@@ -10,9 +10,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from core.common.errors import PlogError
+
+T = TypeVar("T")
 
 MARKS_HINT = "--no-exit-on-error marks such records, and reads on"
 _MOST_NAMED = 5
@@ -30,6 +32,15 @@ class SchemaError(PlogError):
         super().__init__(message, hint=hint)
         self.why = why
         self.schema_id = schema_id
+
+
+def converted(convert: Callable[[bytes], T], data: bytes, what: str, *, why: str = "") -> T:
+    """Returns the converted data. Raises SchemaError, which begins with `what`, for data that don't fit."""
+    try:
+        return convert(data)
+    except (ValueError, RecursionError) as error:
+        problem = "its levels are too many" if isinstance(error, RecursionError) else error
+        raise SchemaError(f"{what}: {problem}", why=why) from error
 
 
 def is_fatal(error: PlogError) -> bool:
