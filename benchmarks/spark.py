@@ -32,9 +32,10 @@ from core.common.clock import SystemClock
 from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import DirectoryReader
 from core.records.compression import CompressionType
+from core.spark.lake_folder import PlainFolder
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat
-from core.spark.replay import Replay
+from core.spark.replay import Replay, write_ranges
 from core.spark.replay_plan import ReplayPlan
 from core.spark.source_options import TARGET_BYTES
 from core.spark.spark_session import spark_session
@@ -91,10 +92,10 @@ def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
         log.close()
     plan = ReplayPlan({}, tuple(ranges), OutputFormat("parquet", "binary", "binary"), COLUMNS)
     shutil.rmtree(out, ignore_errors=True)
-    job = Replay(out)
+    job = Replay(PlainFolder(out))
     with job.locked():
         job.freeze({}, lambda: plan)
-        job.run(spark, plan, lambda _: None)
+        write_ranges(spark, job, plan, lambda _: None)
         job.commit(plan)
 
 

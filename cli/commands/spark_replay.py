@@ -29,7 +29,6 @@ from core.pipeline.spark_replay_request import ReplayRequest
 if TYPE_CHECKING:
     from core.pipeline.session import Session
     from core.spark.group_commit import Notes
-    from core.spark.lake_replay import LakeReplay
     from core.spark.offset_range import OffsetRange
     from core.spark.replay import Replay
     from core.spark.replay_plan import ReplayPlan
@@ -176,29 +175,25 @@ class _Spark(ExitStack):
             yield session
 
 
-def _find_replay(request: ReplayRequest, spark: _Spark) -> Replay | LakeReplay:
+def _find_replay(request: ReplayRequest, spark: _Spark) -> Replay:
     """Raises PlogError for a folder that an older release has to finish."""
     from core.spark.lake_folder import open_folder
-    from core.spark.lake_replay import LakeReplay
     from core.spark.replay import Replay
 
     takes_table = request.kind == "delta" and request.continue_
-    own = Replay(Path(request.where), takes_table=takes_table)
-    if not request.by_spark:
-        return own
-    if not request.is_url and (plan := own.plan) is not None and plan.is_of_older_release:
-        if not request.continue_ and own.has_nothing_to_do(plan):
-            return own
+    folder = open_folder(request.where, spark.session)
+    replay = Replay(folder, single_writer=request.single_writer, takes_table=takes_table)
+    plan = replay.plan if request.by_spark and not request.is_url else None
+    if plan and plan.is_of_older_release and (request.continue_ or not replay.has_nothing_to_do(plan)):
         raise PlogError(
-            f"{own.where} holds a replay that an older release of plog began",
+            f"{replay.where} holds a replay that an older release of plog began",
             hint="finish it with that release, or replay to a new folder",
         )
-    folder = open_folder(request.where, spark.session)
-    return LakeReplay(folder, single_writer=request.single_writer, takes_table=takes_table)
+    return replay
 
 
 def _replay_to_folder(
-    replay: Replay | LakeReplay,
+    replay: Replay,
     request: ReplayRequest,
     make_plan: Callable[..., ReplayPlan],
     spark: _Spark,
@@ -238,7 +233,7 @@ def _replay_to_folder(
     def run() -> list[str]:
         _run(replay, plan, spark)
         if group:
-            replay.ensure_held()
+            replay.lock.ensure_held()
             notes = replay.commit_notes(group)
             save = partial(replay.note_commits, group)
             _commit(group, session, plan.end_offsets, notes, save=save)
@@ -288,7 +283,7 @@ def _print_left_out(texts: Sequence[str]) -> bool:
     return not texts
 
 
-def _is_committed(replay: Replay | LakeReplay, plan: ReplayPlan, group: str) -> bool:
+def _is_committed(replay: Replay, plan: ReplayPlan, group: str) -> bool:
     if not group:
         return True
     notes = replay.commit_notes(group)
@@ -366,9 +361,8 @@ def _cores(master: str) -> int:
 # --- doing it
 
 
-def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark) -> None:
+def _run(replay: Replay, plan: ReplayPlan, spark: _Spark) -> None:
     from cli.progress import size_text
-    from core.spark.replay import Replay
     from core.spark.replay_plan import ensure_source_is_the_same
 
     started_s = time.monotonic()
@@ -380,7 +374,7 @@ def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark) -> None:
     total = sum(range_.size_bytes for range_ in todo)
     if todo:
         _say_columns(plan)
-    if replay.missing_units(plan) and not todo and isinstance(replay, Replay):
+    if replay.missing_units(plan) and not (todo or plan.rounds):
         replay.write_nothing(plan)
     elif replay.missing_units(plan):
         say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
@@ -388,13 +382,13 @@ def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark) -> None:
         try:
             _run_job(replay, plan, todo, spark)
         except PlogError:
-            replay.ensure_held()  # if another took the folder over, that is why
+            replay.lock.ensure_held()  # if another took the folder over, that is why
             ensure_source_is_the_same(plan, replay.missing(plan))  # nor does a rerun go on if the log was trimmed
             raise
     if plan.is_committed_at_end:
         from core.spark.delta_table import commit_delta_table
 
-        replay.ensure_held()
+        replay.lock.ensure_held()
         commit_delta_table(Path(replay.where), replay.files(plan), plan.output.partition_by, plan.id)
     replay.commit(plan)
     rows, files_ = replay.totals(plan)
@@ -402,7 +396,7 @@ def _run(replay: Replay | LakeReplay, plan: ReplayPlan, spark: _Spark) -> None:
     _warn_of_unknown_files(replay, plan)
 
 
-def _ensure_table_takes(replay: Replay | LakeReplay, plan: ReplayPlan, before: Sequence[Mapping[str, Any]]) -> None:
+def _ensure_table_takes(replay: Replay, plan: ReplayPlan, before: Sequence[Mapping[str, Any]]) -> None:
     """Raises PlogError if a Delta table in a plain folder does not take the plan's files, or was deleted since earlier
     plans, whose manifests are `before`. Columns that Spark makes are checked later, when they are known.
     """
@@ -411,16 +405,15 @@ def _ensure_table_takes(replay: Replay | LakeReplay, plan: ReplayPlan, before: S
     from core.spark.delta_table import ensure_table_is_there, ensure_table_takes, is_committed
     from core.spark.range_output import written_schema
     from core.spark.record_schema import schema_of
-    from core.spark.replay import Replay
 
     directory = Path(replay.where)
     if any(manifest["files"] for manifest in before):
         ensure_table_is_there(directory)
-    if isinstance(replay, Replay) and not is_committed(directory, plan.id):
+    if not plan.rounds and not is_committed(directory, plan.id):
         ensure_table_takes(directory, written_schema(plan.output, schema_of(plan.columns)), plan.output.partition_by)
 
 
-def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
+def _reopen(replay: Replay, plan: ReplayPlan) -> None:
     """Marks lost files to be written again, if the log still has their records. For a log on disk it finds out before
     it changes anything in the folder. Of files that a Delta table has, or had, its own log knows.
     """
@@ -445,12 +438,12 @@ def _reopen(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
         replay.reopen(lost)
 
 
-def _say_done(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
+def _say_done(replay: Replay, plan: ReplayPlan) -> None:
     say(f"{replay.where} is done already; plog spark-replay --verify {replay.where} checks it")
     _warn_of_unknown_files(replay, plan)
 
 
-def _warn_of_unknown_files(replay: Replay | LakeReplay, plan: ReplayPlan) -> None:
+def _warn_of_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
     if names := replay.unknown_files(plan):
         say(f"warning: {replay.where} has files that are not of this replay, and stay: {_first(names)}")
 
@@ -528,7 +521,7 @@ def _say_what_came_since(
     say(f"note: {where} is done as of {_first(names)}; the log has {count:,} {records} more by now{hint}")
 
 
-def _run_job(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
+def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
     from core.spark.delta_table import TableMisfitError
 
     def count_left() -> str:
@@ -542,13 +535,13 @@ def _run_job(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequence[Offse
         raise
 
 
-def _run_with_spark(replay: Replay | LakeReplay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
+def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
     from cli.replay_progress import ReplayProgress
-    from core.spark.replay import Replay
+    from core.spark.replay import write_ranges
 
-    with spark.explained(is_light=isinstance(replay, Replay)) as session, ReplayProgress(todo) as progress:
-        if isinstance(replay, Replay):
-            replay.run(session, plan, progress.on_done)
+    with spark.explained(is_light=not plan.rounds) as session, ReplayProgress(todo) as progress:
+        if not plan.rounds:
+            write_ranges(session, replay, plan, progress.on_done)
         else:
             from core.spark.lake_folder import find_untried
             from core.spark.lake_writer import run_lake_replay
@@ -654,29 +647,28 @@ def _showing_how_far_lanes_are(replay: TopicReplay, lanes: Sequence[Lane]) -> It
 
 def _verify(where: str, settings: SparkSettings, output: OutputFormat) -> int:
     from core.spark.lake_folder import open_folder
-    from core.spark.lake_replay import LakeReplay
     from core.spark.replay import Replay, plan_of_manifest
 
     problems: list[str] = []
     notes: list[str] = []
     with _Spark(settings) as spark:
-        lake = LakeReplay(open_folder(where, spark.session))
-        last = lake.manifest()
-        manifests = [*lake.earlier_manifests(plan_of_manifest(last)), last]
+        replay = Replay(open_folder(where, spark.session))
+        last = replay.manifest()
+        manifests = [*replay.earlier_manifests(plan_of_manifest(last)), last]
         plans = [plan_of_manifest(manifest).reached_by(find_spark_access()) for manifest in manifests]
         rows: list[Row]
         if "proof" in last:
+            from core.spark.lake_replay import verify_rounds
             from core.spark.lake_writer import SparkWriter
 
             with spark.explained() as session:
                 for plan, manifest in zip(plans, manifests, strict=True):
-                    writer = SparkWriter(session, lake.folder, plan, spark.log)
-                    _compare(lake.verify(writer, plan, manifest), plan, problems, notes)
-            problems += [f"{name} is not of this replay" for name in lake.unknown_files(plans[-1])]
+                    writer = SparkWriter(session, replay.folder, plan, spark.log)
+                    _compare(verify_rounds(replay, writer, plan, manifest), plan, problems, notes)
+            problems += [f"{name} is not of this replay" for name in replay.unknown_files(plans[-1])]
             rows = [{"file": f["name"], "bytes": f["bytes"]} for manifest in manifests for f in manifest["files"]]
             count = sum(proof["rows"] for manifest in manifests for proof in manifest["proof"])
         else:
-            replay = Replay(Path(where))
             files, problems = replay.verify()
             for plan in [] if problems else plans:
                 if plan.is_of_older_release:
@@ -690,7 +682,7 @@ def _verify(where: str, settings: SparkSettings, output: OutputFormat) -> int:
     if output is not OutputFormat.table:
         write_rows(rows, list(rows[0]) if rows else ["file", "rows", "sha256"], output)
     for problem in [*problems, *notes]:
-        say(f"error: {lake.where}: {problem}")
+        say(f"error: {replay.where}: {problem}")
     if problems:
         verdict = "not as the manifest and the log say"
     elif notes:
@@ -698,7 +690,7 @@ def _verify(where: str, settings: SparkSettings, output: OutputFormat) -> int:
         verdict = f"as the manifest says; {len(notes)} of {ranges} ranges were not compared with the log"
     else:
         verdict = "exact: as the manifest and the log say"
-    say(f"{lake.where}: {count:,} records in {len(rows)} files, {verdict}")
+    say(f"{replay.where}: {count:,} records in {len(rows)} files, {verdict}")
     left_out = [text for one in manifests for of_unit in one.get("left_out", {}).values() for text in of_unit]
     is_whole = _print_left_out(list(dict.fromkeys(left_out)))
     return 1 if problems or notes or not is_whole else 0

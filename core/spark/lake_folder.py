@@ -1,4 +1,4 @@
-"""The folder of a replay by Spark's writer, as the driver sees it: a plain folder, or a URL of Hadoop's file systems.
+"""The folder of a replay, as the driver sees it: a plain folder, or a URL of Hadoop's file systems.
 
 All names are paths below the folder, with /. Both kinds have the same methods and promises:
 
@@ -7,10 +7,16 @@ All names are paths below the folder, with /. Both kinds have the same methods a
     sizes                 the bytes of all files below a folder, by their names below it; none if it is missing
     names                 the names of what is directly in a folder; None if it is missing
     create                writes a new file, whole; False if there is one already. Of two that create the same name at
-                          once only one gets True, if the folder `is_exclusive`
+                          once only one gets True, if the folder `is_exclusive`. With `holds` the process has the
+                          system's lock on it, until `let_go`, if the folder `has_locks`
     replace               writes a file, whole
     rename                moves a file to its place, and makes folders for it; False if it is not there (any more)
     delete                removes a file, or a folder with everything in it; nothing happens if it is missing
+    is_held               whether a process has the system's lock on a file; None if that can't be known
+    begin_in              from now on all that is written begins in this folder, until `let_go`
+
+A plain folder renames what it writes out of that folder, and what it removes into it. So it changes nothing any more
+when another driver has removed that folder (replay_lock.py).
 
 Hadoop's stores promise less than disks. A rename may be a copy of the whole object and a removal, and `create` is
 exclusive on S3 only by a conditional put (If-None-Match), which Hadoop has from 3.4.2 on.
@@ -19,11 +25,13 @@ Source: Hadoop's FileSystem specification, and the page about S3A's conditional 
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -51,24 +59,27 @@ class PlainFolder:
     """A folder that this machine's system reaches. Raises AccessError if the system refuses."""
 
     is_exclusive = True
+    has_locks = True
 
     def __init__(self, directory: Path, where: str = "", filesystem: FileSystem | None = None) -> None:
         self.where = where or str(directory)
-        self._directory = directory.absolute()
-        self._filesystem = filesystem or FileSystem()
-        self.url = f"file://{self._directory}"  # as it is: Hadoop's paths are not encoded
+        self.directory = directory.absolute()
+        self.filesystem = filesystem or FileSystem()
+        self.url = f"file://{self.directory}"  # as it is: Hadoop's paths are not encoded
+        self._beside: Path | None = None
+        self._held = ExitStack()
 
     def read(self, name: str) -> bytes | None:
         with (
             self._explained(name, "read"),
             suppress(FileNotFoundError, NotADirectoryError),
-            os.fdopen(open_regular(self._directory / name, os.O_RDONLY), "rb") as file,
+            os.fdopen(open_regular(self.directory / name, os.O_RDONLY), "rb") as file,
         ):
             return file.read()
         return None
 
     def sizes(self, name: str = "") -> dict[str, int]:
-        folder = self._directory / name
+        folder = self.directory / name
         found = {}
         with self._explained(name, "read"):
             for path in folder.rglob("*"):
@@ -79,64 +90,111 @@ class PlainFolder:
 
     def names(self, name: str = "") -> list[str] | None:
         with self._explained(name, "read"), suppress(FileNotFoundError):
-            return sorted(path.name for path in (self._directory / name).iterdir())
+            return sorted(path.name for path in (self.directory / name).iterdir())
         return None
 
-    def create(self, name: str, content: bytes) -> bool:
-        with self._explained(name, "write"), self._written(name, content) as beside:
+    def create(self, name: str, content: bytes, *, holds: bool = False) -> bool:
+        with self._explained(name, "write"), self._written(name, content) as beside, ExitStack() as stack:
+            if holds:
+                fd = open_regular(beside, os.O_RDWR)
+                stack.callback(os.close, fd)
+                with suppress(OSError):  # a file system without such locks
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
-                self._filesystem.link(beside, self._directory / name)
+                self.filesystem.link(beside, self.directory / name)
             except FileExistsError:
                 return False
-            self._filesystem.sync_directory((self._directory / name).parent)
+            self.filesystem.sync_directory((self.directory / name).parent)
+            if holds:
+                self._held = stack.pop_all()
         return True
 
     def replace(self, name: str, content: bytes) -> None:
         with self._explained(name, "write"), self._written(name, content) as beside:
-            self._filesystem.rename(beside, self._directory / name)
-            self._filesystem.sync_directory((self._directory / name).parent)
+            self.filesystem.rename(beside, self.directory / name)
+            self.filesystem.sync_directory((self.directory / name).parent)
 
     @contextmanager
     def _written(self, name: str, content: bytes) -> Iterator[Path]:
-        path = self._directory / name
-        self._filesystem.make_directory(path.parent)
-        beside = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+        self._make_folder((self.directory / name).parent)
+        beside = self._temporary(name)
         try:
-            with open_sink(self._filesystem, beside) as sink:
+            with open_sink(self.filesystem, beside) as sink:
                 sink.write(content)
-            self._filesystem.sync_file(beside)
+            self.filesystem.sync_file(beside)
             yield beside
         finally:
-            self._filesystem.unlink(beside)
+            self.filesystem.unlink(beside)
+
+    def _make_folder(self, folder: Path) -> None:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        self.filesystem.make_directory(folder)
+        for path in made:
+            self.filesystem.sync_directory(path.parent)
+
+    def _temporary(self, name: str) -> Path:
+        return (self._beside or (self.directory / name).parent) / f".{uuid.uuid4().hex}.tmp"
 
     def rename(self, source: str, target: str) -> bool:
-        old, new = self._directory / source, self._directory / target
+        old, new = self.directory / source, self.directory / target
         with self._explained(target, "write"):
             if not old.exists():
                 return False
-            self._filesystem.make_directory(new.parent)
+            self._make_folder(new.parent)
             try:
-                self._filesystem.sync_file(old)
-                self._filesystem.rename(old, new)
+                self.filesystem.sync_file(old)
+                self.filesystem.rename(old, new)
             except FileNotFoundError:
                 return False
-            self._filesystem.sync_directory(new.parent)
+            self.filesystem.sync_directory(new.parent)
         return True
 
     def delete(self, name: str) -> None:
-        path = self._directory / name
-        with self._explained(name, "remove"), suppress(FileNotFoundError):
-            if path.is_dir() and not path.is_symlink():
-                self._filesystem.remove_tree(path)
-            else:
-                self._filesystem.unlink(path)
+        path, away = self.directory / name, self._temporary(name)
+        with self._explained(name, "remove"):
+            if not os.path.lexists(path):
+                return
+            self.filesystem.rename(path, away)
+            if away.is_symlink() or not away.is_dir():
+                self.filesystem.unlink(away)
+            while away.exists():
+                try:
+                    self.filesystem.remove_tree(away)
+                except OSError as error:  # a task may still have been making a file in it
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                        raise
+
+    def begin_in(self, beside: str) -> None:
+        with self._explained(beside, "write"):
+            self._make_folder(self.directory / beside)
+        self._beside = self.directory / beside
+
+    def is_held(self, name: str) -> bool | None:
+        """Asks for a shared lock, so that two processes that ask don't take each other for the holder."""
+        try:
+            fd = open_regular(self.directory / name, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+        return False
+
+    def let_go(self) -> None:
+        self._beside = None
+        self._held.close()
 
     @contextmanager
     def _explained(self, name: str, doing: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise access_error(error, error.filename or self._directory / name, doing) from error
+            raise access_error(error, error.filename or self.directory / name, doing) from error
 
 
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
@@ -173,6 +231,8 @@ _TAKEN = re.compile("AlreadyExists|AlreadyBeingCreated|RemoteFileChanged|Precond
 class HadoopFolder:
     """A folder below a URL, by Hadoop's file systems in Spark's JVM. Raises AccessError if Hadoop refuses."""
 
+    has_locks = False
+
     def __init__(self, session: SparkSession, url: str) -> None:
         self.where = self.url = url.rstrip("/")
         self._gateway = cast(Any, session.sparkContext._gateway)  # noqa: SLF001 - there is no other way to Hadoop
@@ -208,7 +268,7 @@ class HadoopFolder:
     def names(self, name: str = "") -> list[str] | None:
         return self._do(name, lambda path: sorted(status.getPath().getName() for status in self._fs.listStatus(path)))
 
-    def create(self, name: str, content: bytes) -> bool:
+    def create(self, name: str, content: bytes, *, holds: bool = False) -> bool:  # noqa: ARG002 - there are no locks
         def create(path: Any) -> bool:
             from py4j.protocol import Py4JJavaError
 
@@ -249,6 +309,15 @@ class HadoopFolder:
 
     def delete(self, name: str) -> None:
         self._do(name, lambda path: self._fs.delete(path, True))
+
+    def begin_in(self, beside: str) -> None:
+        """Does nothing."""
+
+    def is_held(self, name: str) -> bool | None:  # noqa: ARG002 - a plain folder needs it
+        return False
+
+    def let_go(self) -> None:
+        """Does nothing."""
 
     def _path(self, name: str) -> Any:
         return self._hadoop.fs.Path(f"{self.url}/{name}")

@@ -25,12 +25,12 @@ from core.common.errors import PlogError, UsageError
 from core.spark.decoded_frame import find_malformed, make_frame, write_dead_letters
 from core.spark.delta_table import ensure_table_takes
 from core.spark.lake_folder import LakeFolder
-from core.spark.lake_replay import LakeReplay, Measure
+from core.spark.lake_replay import Measure, write_rounds
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import NULL_PARTITION, ensure_names_folders
 from core.spark.range_output import OutputFormat, Receipt, columns_in_folders
-from core.spark.replay import Gaps, account
+from core.spark.replay import Gaps, Replay, account
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import explained, run_interruptibly
 
@@ -72,15 +72,15 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def run_lake_replay(
-    session: SparkSession, replay: LakeReplay, plan: ReplayPlan, on_done: Callable[[Receipt], None]
+    session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]
 ) -> None:
-    """Writes the missing rounds, as `LakeReplay.run` does; Ctrl-C ends it. Raises TableMisfitError if a Delta table in
+    """Writes the missing rounds, as `write_rounds` does; Ctrl-C ends it. Raises TableMisfitError if a Delta table in
     a plain folder does not take the files.
     """
     writer = SparkWriter(session, replay.folder, plan)
     if plan.is_committed_at_end:
         ensure_table_takes(Path(replay.where), writer.find_columns(), plan.output.partition_by)
-    run_interruptibly(session, lambda: replay.run(writer, plan, on_done))
+    run_interruptibly(session, lambda: write_rounds(replay, writer, plan, on_done))
 
 
 class SparkWriter:

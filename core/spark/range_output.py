@@ -1,13 +1,12 @@
-"""Writes the output of a replay's task: the files of its unit, all or none, and a receipt for them.
+"""Writes the output of a replay's task: the files of its unit.
 
-    DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, if it is partitioned
-    DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "bytes", "sha256"}], "records": 9, "gaps": [..],
-                                            "left_out": [..]}
+    DIR/_plog/writing-7/<random>.tmp        each file, until the driver renames it to its place
+    DIR/<unit>.parquet                      its place, or DIR/day=2013-01-15/<unit>.parquet, if it is partitioned
+    DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "bytes", "sha256", "from"}], "records": 9,
+                                            "gaps": [..], "left_out": [..]}
 
-Files are written in the folder of the lock's owner (replay_lock.py), brought to the disk and renamed; then the receipt
-is, and with it the unit is done. If several attempts write a unit, all files come from one of them: `<unit>.chosen`
-names it, and a later attempt renames that attempt's files to their places, too. Written again from
-the same records, a file has the same bytes.
+Files are written in the folder of the lock's owner (replay_lock.py), and brought to the disk. Written again from the
+same records, a file has the same bytes.
 
 A unit has several files of a folder, `<unit>-1.parquet` and so on, where a file would become larger than is wanted, or
 where rows came for more folders than one unit may have files open: then all of them are ended.
@@ -18,8 +17,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import json
 import os
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,16 +38,14 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.out_file import open_sink
 from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts, time_texts
-from core.spark.replay_lock import STATE, Claim
 
-_RECEIPTS = "receipts"
 _TIME_UNITS = {"day": "D", "hour": "h", DATE: "D"}
 
 _MOST_OPEN_FILES = 256
 """The most open files of one unit; when another one is needed, all of them are ended."""
 
 _AT_ONCE = 16
-"""The most files that are synced to the disk at once, each with its folder: disks combine such requests."""
+"""The most files that are synced to the disk at once: disks combine such requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +71,28 @@ class OutputFormat:
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
     """`name`: its path in the output folder. `digest`: SHA-256, in hex. `size_bytes`: -1 if the receipt does not say,
-    as older ones do not. Of a file by Spark's writer -1 and "" stand for its rows and digest, and `source` is where it
-    was before.
+    as older ones do not. -1 and "" stand for the rows and the digest of a file by Spark's writer. `source`: where in
+    the folder it was written.
     """
 
     name: str
     rows: int
     digest: str
     size_bytes: int = field(default=-1, compare=False)
-    source: str = ""
+    source: str = field(default="", compare=False)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns what a manifest says of the file; a receipt also says where it was before."""
         proof = {"rows": self.rows, "bytes": self.size_bytes, "sha256": self.digest}
-        return {"name": self.name, **({"bytes": self.size_bytes, "from": self.source} if self.source else proof)}
+        return {"name": self.name, **(proof if self.digest else {"bytes": self.size_bytes})}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> WrittenFile:
         """Raises KeyError, and ValueError for a field of another type."""
-        proof = {"rows": -1, "digest": ""} if "from" in fields else {"rows": fields["rows"], "digest": fields["sha256"]}
-        size_bytes, source = fields.get("bytes", -1), fields.get("from", "")
-        return msgspec.convert({"name": fields["name"], **proof, "size_bytes": size_bytes, "source": source}, cls)
+        defaults = {"rows": -1, "sha256": "", "bytes": -1, "from": ""}
+        rows, digest, size_bytes, source = ({**defaults, **fields}[name] for name in defaults)
+        named = {"name": fields["name"], "rows": rows, "digest": digest, "size_bytes": size_bytes, "source": source}
+        return msgspec.convert(named, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,8 @@ class Receipt:
         return self.rows if self.digest else sum(file.rows for file in self.files)
 
     def to_json(self) -> dict[str, Any]:
-        fields = asdict(self) | {"files": [file.to_json() for file in self.files], "gaps": [list(g) for g in self.gaps]}
+        files = [file.to_json() | {"from": file.source} for file in self.files]
+        fields = asdict(self) | {"files": files, "gaps": [list(gap) for gap in self.gaps]}
         return fields if self.digest else {name: fields[name] for name in fields if name not in ("rows", "digest")}
 
     @classmethod
@@ -126,36 +126,11 @@ class Receipt:
         return msgspec.convert(fields | {"files": files, "gaps": fields["gaps"]}, cls)
 
 
-def make_state(directory: Path, filesystem: FileSystem | None = None) -> None:
-    """Makes the folders for files and receipts, and syncs them to the disk. Raises the disk's OSError."""
-    filesystem = filesystem or FileSystem()
-    filesystem.make_directory(directory / STATE / _RECEIPTS)
-    for folder in (directory / STATE, directory):
-        filesystem.sync_directory(folder)
-
-
-def claim_unshared(directory: Path, filesystem: FileSystem | None = None) -> Claim:
-    """Makes the claim to a folder that no other process knows: it needs no lock. Raises the disk's OSError."""
-    make_state(directory, filesystem)
-    claim = Claim(directory, 1, filesystem or FileSystem())
-    claim.filesystem.make_directory(claim.folder)
-    return claim
-
-
-def receipt_path(directory: Path, unit: str) -> Path:
-    return directory / STATE / _RECEIPTS / f"{unit}.json"
-
-
-def write_receipt(claim: Claim, receipt: Receipt) -> None:
-    """Writes the whole receipt, even if two attempts at a task write it at once. Raises what `Claim.place` raises, but
-    AccessError if the disk refuses.
+def temporary(beside: Path) -> Path:
+    """Returns the path of a new file. It is unique: several attempts may run one task at once, on several machines, in
+    processes with the same ids.
     """
-    content = json.dumps(receipt.to_json()).encode()
-    path = receipt_path(claim.directory, receipt.unit)
-    try:
-        claim.write(path, content)
-    except OSError as error:
-        raise not_written(error, path) from error
+    return beside / f"{uuid.uuid4().hex}.tmp"
 
 
 def not_written(error: OSError, path: Path) -> AccessError:
@@ -168,24 +143,29 @@ def not_written(error: OSError, path: Path) -> AccessError:
 
 
 def write_files(
-    claim: Claim, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
+    beside: Path,
+    unit: str,
+    format_: OutputFormat,
+    batches: Iterable[Any],
+    schema: Any,
+    filesystem: FileSystem | None = None,
 ) -> tuple[WrittenFile, ...]:
-    """Writes the batches (of pyarrow.RecordBatch, of `schema`), in their order; without batches, an empty file. Raises
-    UsageError for a column that the format can't hold, DirectoryLockedError as `Claim.place` does, and AccessError if
-    the disk refuses: then no file has its final name.
+    """Writes the batches (of pyarrow.RecordBatch, of `schema`), in their order, into the folder `beside`; without
+    batches, an empty file. Raises UsageError for a column that the format can't hold, and AccessError if the disk
+    refuses, or if the folder is gone, because another driver took over; then no file stays.
     """
     output: _Output | None = None
     try:
-        with claim.explaining_loss():
-            output = _Output(claim, unit, format_, schema)
-            for batch in batches:
-                output.write(batch)
-            return output.finish()
-    except OSError as error:
-        raise not_written(error, claim.directory) from error
-    finally:
+        output = _Output(beside, unit, format_, schema, filesystem or FileSystem())
+        for batch in batches:
+            output.write(batch)
+        return output.finish()
+    except BaseException as error:
         if output is not None:
             output.discard()
+        if isinstance(error, OSError):
+            raise not_written(error, beside.parent.parent) from error
+        raise
 
 
 class _OpenFile(NamedTuple):
@@ -203,8 +183,9 @@ class _OpenFile(NamedTuple):
 class _Output:
     """Writes one unit: a writer for each folder of the output, `_MOST_OPEN_FILES` of them at a time."""
 
-    def __init__(self, claim: Claim, unit: str, format_: OutputFormat, schema: Any) -> None:
-        self._claim = claim
+    def __init__(self, beside: Path, unit: str, format_: OutputFormat, schema: Any, filesystem: FileSystem) -> None:
+        self._beside = beside
+        self._filesystem = filesystem
         self._unit = unit
         self._format = format_
         self._partitions = partition_columns(format_, schema)
@@ -212,7 +193,7 @@ class _Output:
         self._writers: dict[str, _OpenFile] = {}
         self._rows: dict[str, int] = {}
         self._numbers: Counter[str] = Counter()  # of the files that a folder has already
-        self._ended: dict[str, WrittenFile] = {}  # by the names that the files have in the folder beside
+        self._ended: list[WrittenFile] = []
         if not self._partitions:
             self._writer("")
 
@@ -221,8 +202,8 @@ class _Output:
         if known is None:
             if len(self._writers) >= _MOST_OPEN_FILES:
                 self._end_files(list(self._writers))
-            path = self._claim.temporary(self._unit)
-            sink = open_sink(self._claim.filesystem, path)
+            path = temporary(self._beside)
+            sink = open_sink(self._filesystem, path)
             try:
                 parquet = pq.ParquetWriter(sink, self._schema, compression=self._format.compression)
             except BaseException:
@@ -267,7 +248,11 @@ class _Output:
 
     def finish(self) -> tuple[WrittenFile, ...]:
         self._end_files(list(self._writers))
-        return self._bring_to_places()
+        paths = [self._beside / Path(file.source).name for file in self._ended]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(self._filesystem.sync_file, paths))
+        self._filesystem.sync_directory(self._beside)
+        return tuple(sorted(self._ended, key=lambda file: file.name))
 
     def _end_files(self, folders: Iterable[str]) -> None:
         for folder in folders:
@@ -278,54 +263,18 @@ class _Output:
                 size_bytes = file.tell()
             number = f"-{self._numbers[folder]}" if self._numbers[folder] else ""
             name = str(Path(folder, f"{self._unit}{number}{self._format.ending}"))
-            self._ended[path.name] = WrittenFile(name, self._rows[folder], digest, size_bytes)
+            source = f"{self._beside.parent.name}/{self._beside.name}/{path.name}"
+            self._ended.append(WrittenFile(name, self._rows[folder], digest, size_bytes, source))
             self._numbers[folder] += 1
             del self._writers[folder]
-
-    def _bring_to_places(self) -> tuple[WrittenFile, ...]:
-        """Renames the files of the first attempt at the unit that comes here. The user's function may return other rows
-        in each attempt, and files of one attempt may not be mixed with files or the receipt of another.
-        """
-        claim, chosen = self._claim, self._claim.beside(f"{self._unit}.chosen")
-        own = claim.temporary(self._unit)
-        try:
-            with open_sink(claim.filesystem, own) as sink:
-                sink.write(json.dumps({name: file.to_json() for name, file in self._ended.items()}).encode())
-            claim.filesystem.link(own, chosen)
-        except FileExistsError:
-            self._discard_ended()
-        finally:
-            claim.filesystem.unlink(own)
-        self._ended.clear()
-        files = {name: WrittenFile.from_json(fields) for name, fields in json.loads(chosen.read_bytes()).items()}
-        if self._partitions:
-            claim.ensure_held()  # a folder that was taken away must not be there again
-            for file in files.values():
-                claim.filesystem.make_directory((claim.directory / file.name).parent)
-            claim.filesystem.sync_directory(claim.directory)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(self._bring_to_place, files, files.values()))
-        return tuple(sorted(files.values(), key=lambda file: file.name))
-
-    def _bring_to_place(self, name: str, file: WrittenFile) -> None:
-        target = self._claim.directory / file.name
-        try:
-            self._claim.place(self._claim.beside(name), target)
-        except FileNotFoundError:
-            if not target.exists():
-                raise
-            self._claim.filesystem.sync_directory(target.parent)  # another attempt has just renamed it
-
-    def _discard_ended(self) -> None:
-        for name in self._ended:
-            self._claim.filesystem.unlink(self._claim.beside(name))
 
     def discard(self) -> None:
         for file in self._writers.values():
             with contextlib.suppress(OSError):  # a file on a full disk can't be ended
                 file.close()
-            self._claim.filesystem.unlink(file.path)
-        self._discard_ended()
+            self._filesystem.unlink(file.path)
+        for ended in self._ended:
+            self._filesystem.unlink(self._beside / Path(ended.source).name)
 
 
 def partition_columns(format_: OutputFormat, schema: Any) -> list[tuple[str, Callable[[Any], Any]]]:

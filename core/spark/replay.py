@@ -1,15 +1,22 @@
 """Replays ranges of offsets into a folder of files, exactly once, whatever crashes on the way.
 
-    DIR/_plog/lock-<number>  who replays into DIR now, and what is being written (replay_lock.py)
-    DIR/_plog/plan.json      which ranges, and what becomes of them; written first, and frozen: a rerun uses it
-    DIR/_plog/receipts/..    of every unit that is done; DIR has its files then (range_output.py)
-    DIR/_plog/groups.json    to which consumer groups its end offsets were committed (group_commit.py)
-    DIR/_plog/manifest.json  all files with their rows and SHA-256, and all gaps; written last: the replay is done then
-    DIR/_plog/manifests/..   of an output that grows: <n>.json is the manifest of its n-th plan, if a later one follows
+    URL/_plog/lock-<N>.json    the driver that writes (replay_lock.py)
+    URL/_plog/writing-<N>/..   what it and its tasks are writing; readers don't see it
+    URL/_plog/plan.json        which ranges, and what becomes of them; written first, and frozen: a rerun uses it
+    URL/_plog/receipts/..      of every unit that is whole: a `Receipt`, which says which files count
+    URL/<unit>.parquet         its files in their places, by renaming them
+    URL/_plog/groups.json      to which consumer groups its end offsets were committed (group_commit.py)
+    URL/_plog/manifest.json    all files, rows and gaps; written last: the replay is done then
+    URL/_plog/manifests/..     of an output that grows: <n>.json is the manifest of its n-th plan, if another follows
 
-Here are records as they are, as Parquet; lake_replay.py has all else. A unit is a range. A rerun does the units that
-have no receipt and touches nothing else; a third run does nothing. Readers of the output trust the manifest. Code that
-writes holds the lock; reading, planning and the proof take none.
+A unit is a range, whose records this module writes as they are, as Parquet; or a round of Spark's writer, which writes
+all else (lake_replay.py). From its receipt on a unit is done: what is left to rename is renamed by whoever has the
+lock. A rerun does the units that have no receipt and touches nothing else; a third run does nothing. Readers of the
+output trust the manifest. Reading, planning and the proof take no lock.
+
+All files of state are written by the driver that has the lock. The driver after it first completes the units with
+receipts, then removes what the former one and its tasks were writing. A receipt that came too late, of files that are
+neither here nor there, is void.
 
 A replay that is done goes on in three steps: its manifest is copied to manifests/, the next plan takes the place of its
 plan, and when that is done, the next manifest takes the place of the manifest. So a manifest with the id of another
@@ -24,8 +31,8 @@ import hashlib
 import json
 import re
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,7 +42,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError
-from core.common.filesystem import access_error
+from core.common.filesystem import FileSystem
+from core.common.out_file import open_sink
 from core.common.topic_partition import TopicPartition
 from core.forensics.gap_ledger import LOSING_REASONS, GapLedger
 from core.forensics.missing_offsets import offsets_are
@@ -43,26 +51,17 @@ from core.forensics.partition_reader import PartitionReader
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.lake_folder import LakeFolder, PlainFolder
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_columns
-from core.spark.range_output import (
-    Receipt,
-    WrittenFile,
-    claim_unshared,
-    make_state,
-    receipt_path,
-    write_files,
-    write_receipt,
-)
+from core.spark.range_output import Receipt, WrittenFile, not_written, temporary, write_files
 from core.spark.record_schema import schema_of, to_arrow
-from core.spark.replay_lock import STATE, Claim, LockOwner, ReplayLock, encode
-from core.spark.replay_plan import ReplayPlan
+from core.spark.replay_lock import STATE, LockOwner, ReplayLock, encode
+from core.spark.replay_plan import WHOLE, ReplayPlan
 from core.spark.spark_session import run_interruptibly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WHOLE = "all"
 _EMPTY = "part-00000"
-"""The unit and the file of a replay of nothing; earlier releases had one unit of jobs that shuffle, too."""
+"""The file of a replay of nothing."""
 
 T = TypeVar("T")
 
@@ -72,8 +71,9 @@ _OF_MANIFEST = ("files", "records", "gaps", "left_out", "proof")
 """Fields that a manifest has beside the plan's."""
 
 DELTA_LOG = "_delta_log"
-_NUMBER = re.compile(r"-[1-9]\d{0,8}$")
-"""What tells a unit's later files of one folder from its first."""
+
+_AT_ONCE = 16
+"""The most files that are renamed at once."""
 
 Gaps = tuple[tuple[int, int, str, str], ...]
 """The gaps of a `Receipt`."""
@@ -91,26 +91,37 @@ class RoundProof:
     digest: str
 
 
-class ReplayState(ABC):
-    """The state that a replay into files keeps in `_plog`, for either writer. Methods raise the folder's errors."""
+class Replay:
+    """One output folder; owned by one task. Methods raise the folder's errors; those that write, AccessError outside of
+    `locked`, and DirectoryLockedError if another driver has the folder now.
+    """
 
-    def __init__(self, folder: LakeFolder, *, takes_table: bool = False) -> None:
+    def __init__(self, folder: LakeFolder, *, single_writer: bool = False, takes_table: bool = False) -> None:
         """`takes_table`: the folder may be a Delta table that others made."""
         self._takes_table = takes_table
         self.folder = folder
         self.where = folder.where
+        self.lock = ReplayLock(folder, single_writer=single_writer)
 
-    @abstractmethod
-    def units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
-        """Returns the ranges of each unit; a receipt is of one unit."""
+    @contextlib.contextmanager
+    def locked(self, *, take_over: bool = False) -> Iterator[LockOwner | None]:
+        """Locks the folder for writing; returns the former owner. Raises what `ReplayLock.acquire` raises."""
+        former = self.lock.acquire(take_over=take_over)
+        try:
+            yield former
+        finally:
+            self.lock.release()
 
-    @abstractmethod
-    def ensure_held(self) -> None:
-        """Raises DirectoryLockedError if another has the folder now."""
+    @property
+    def directory(self) -> Path:
+        """Returns the path of a plain folder."""
+        assert isinstance(self.folder, PlainFolder)
+        return self.folder.directory
 
-    @abstractmethod
-    def clear(self, plan: ReplayPlan) -> None:
-        """Removes what interrupted tasks and drivers left."""
+    @property
+    def beside(self) -> Path:
+        """Returns where tasks write into a plain folder."""
+        return self.directory / self.lock.beside
 
     # --- state files
 
@@ -125,8 +136,9 @@ class ReplayState(ABC):
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise AccessError(f"{path} is damaged: {type(error).__name__}: {error}", where=path, hint=hint) from error
 
-    @abstractmethod
-    def _write(self, name: str, fields: dict[str, Any]) -> None: ...
+    def _write(self, name: str, fields: dict[str, Any]) -> None:
+        self.lock.ensure_held()
+        self.folder.replace(f"{STATE}/{name}", encode(fields))
 
     # --- the plan
 
@@ -159,13 +171,28 @@ class ReplayState(ABC):
         return frozen
 
     def freeze(self, request: Mapping[str, Any], make_plan: Callable[[], ReplayPlan]) -> ReplayPlan:
-        """Returns the plan written here before, else writes a new one. Raises what `find_plan` raises."""
-        frozen = self.find_plan(request)
+        """Returns the plan written here before, else writes a new one; and ends what a former owner began. Raises what
+        `find_plan` raises.
+        """
+        if (frozen := self.find_plan(request)) is not None:
+            self._complete(frozen)
+        self.lock.remove_former()
+        frozen = self.find_plan(request)  # the former owner may have come first
         if frozen is not None:
+            self._complete(frozen)
             return frozen
         plan = make_plan()
         self._write("plan.json", plan.to_json())
         return plan
+
+    def withdraw(self, plan: ReplayPlan) -> None:
+        """Removes the frozen plan, before any of its units was written, because the request can't be carried out. When
+        the lock is released, the folder is as it was before.
+        """
+        if self.receipts(plan) or self.is_done or plan.number > 1:
+            return
+        self.folder.delete(f"{STATE}/plan.json")
+        self.lock.leave_nothing()
 
     def go_on(self, following: ReplayPlan) -> None:
         """Freezes the plan that follows the one that is done. A run that finds only a part of this done does it again,
@@ -198,7 +225,7 @@ class ReplayState(ABC):
 
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
         """Returns the receipts of the units that are done."""
-        units = dict.fromkeys((plan.prefix + WHOLE, *self.units(plan)))
+        units = dict.fromkeys((plan.prefix + WHOLE, *plan.units))
         return [receipt for unit in units if (receipt := self.find_receipt(unit)) is not None]
 
     def missing_units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
@@ -206,7 +233,7 @@ class ReplayState(ABC):
         done = {name.removesuffix(".json") for name in self.folder.names(f"{STATE}/receipts") or ()}
         if plan.prefix + WHOLE in done:
             return {}
-        return {unit: ranges for unit, ranges in self.units(plan).items() if unit not in done}
+        return {unit: ranges for unit, ranges in plan.units.items() if unit not in done}
 
     def missing(self, plan: ReplayPlan) -> list[OffsetRange]:
         """Returns the ranges that are in no receipt yet."""
@@ -214,7 +241,7 @@ class ReplayState(ABC):
 
     def ranges_of(self, plan: ReplayPlan, units: Iterable[str]) -> list[OffsetRange]:
         """Returns the ranges of units that have receipts."""
-        known = {plan.prefix + WHOLE: plan.ranges, **self.units(plan)}
+        known = {plan.prefix + WHOLE: plan.ranges, **plan.units}
         return [range_ for unit in units for range_ in known[unit]]
 
     def find_lost_files(self, plan: ReplayPlan) -> dict[str, list[str]]:
@@ -270,10 +297,12 @@ class ReplayState(ABC):
         return sorted(n for n in self.folder.sizes() if n not in known and not any(p[0] in "_." for p in n.split("/")))
 
     def commit(self, plan: ReplayPlan) -> None:
-        """Removes what is of no receipt; the manifest ends the replay. Raises PlogError if a unit is missing, or one of
-        its files.
+        """Removes rounds' files that are of no receipt; the manifest ends the replay. Raises PlogError if a unit is
+        missing, or one of its files.
         """
-        self.clear(plan)
+        for name in self._files_without_receipt(plan):
+            if name.rpartition("/")[2].startswith(f"{plan.id[:8]}-"):  # of a driver that was taken over from
+                self.folder.delete(name)
         files, receipts = self.files(plan), self.receipts(plan)
         for unit, names in {} if self._is_table else self.find_lost_files(plan).items():
             raise PlogError(f"{self.where}: {names[0]} of {unit} is gone", hint="the same command again writes it")
@@ -331,6 +360,53 @@ class ReplayState(ABC):
 
         return self._read(name, parse, hint)
 
+    # --- the units
+
+    def finish(self, receipt: Receipt) -> None:
+        """Writes the receipt of a unit, and brings its files to their places."""
+        self.lock.ensure_held()
+        content = json.dumps(receipt.to_json()).encode()
+        while not self.folder.create(_receipt_name(receipt.unit), content):
+            self.lock.ensure_held()
+            self._make_void(receipt.unit)  # it is of a driver that was taken over from, and came late
+        self._place(receipt.files)
+
+    def _place(self, files: Iterable[WrittenFile]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(lambda file: self.folder.rename(file.source, file.name), filter(_is_placed_by_us, files)))
+
+    def _complete(self, plan: ReplayPlan) -> None:
+        """Brings to their places the files of receipts that are not there yet."""
+        for unit in plan.units:
+            if self.folder.read(_receipt_name(unit)) == b"":  # the driver died while it wrote it
+                self._make_void(unit)
+        receipts = self.receipts(plan)
+        sizes = self.folder.sizes() if receipts else {}
+        self._place([file for receipt in receipts for file in receipt.files if file.source in sizes])
+
+    def reopen(self, units: Iterable[str]) -> None:
+        """Removes these units' files and receipts, and the manifest: they are written again."""
+        self.lock.ensure_held()
+        self.folder.delete(f"{STATE}/{MANIFEST}")
+        for unit in units:
+            self._make_void(unit)
+
+    def _make_void(self, unit: str) -> None:
+        with contextlib.suppress(AccessError):
+            receipt = self.find_receipt(unit)
+            for file in filter(_is_placed_by_us, receipt.files if receipt is not None else ()):
+                self.folder.delete(file.name)
+        self.folder.delete(_receipt_name(unit))
+
+    def write_nothing(self, plan: ReplayPlan) -> None:
+        """Writes one file without rows, for a plan without ranges: readers find the columns in it, as with Spark's own
+        writer. Partitioned output gets no such file, nor does a table that is there. Raises what `write_files` raises.
+        """
+        files: tuple[WrittenFile, ...] = ()
+        if not (plan.output.partition_by or self._is_table):
+            files = write_files(self.beside, plan.prefix + _EMPTY, plan.output, [], schema_of(plan.columns))
+        self.finish(Receipt(plan.prefix + WHOLE, files, records=0))
+
     # --- groups that its end offsets are committed to
 
     def commit_notes(self, group: str) -> dict[TopicPartition, CommitNote]:
@@ -362,7 +438,7 @@ class ReplayState(ABC):
 
     # --- the proof
 
-    def _find_replaced(self) -> Callable[[str], bool]:
+    def find_replaced(self) -> Callable[[str], bool]:
         """Returns a function that tells whether the log of a Delta table has removed a file."""
         if not self._is_table:
             return lambda _: False
@@ -372,128 +448,12 @@ class ReplayState(ABC):
         active = active_files(Path(self.where))
         return lambda name: name not in active
 
-
-class Replay(ReplayState):
-    """One output folder of the own writer; owned by one task."""
-
-    def __init__(self, directory: Path, *, takes_table: bool = False) -> None:
-        super().__init__(PlainFolder(directory), takes_table=takes_table)
-        self.directory = directory
-        self._state = directory / STATE
-        self.lock = ReplayLock(directory)
-
-    def units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
-        """Returns each range; of a plan without ranges one unit."""
-        return {range_.name: (range_,) for range_ in plan.ranges} or {plan.prefix + WHOLE: ()}
-
-    def _write(self, name: str, fields: dict[str, Any]) -> None:
-        path = self._state / name
-        try:
-            make_state(self.directory)
-            self.claim.filesystem.make_directory(path.parent)
-            self.claim.write(path, encode(fields))
-        except OSError as error:
-            raise access_error(error, path, "write") from error
-
-    # --- the lock
-
-    @contextlib.contextmanager
-    def locked(self, *, take_over: bool = False) -> Iterator[LockOwner | None]:
-        """Locks the folder for writing; returns the former owner. Raises what `ReplayLock.acquire` raises."""
-        former = self.lock.acquire(take_over=take_over)
-        try:
-            yield former
-        finally:
-            self.lock.release()
-
-    @property
-    def claim(self) -> Claim:
-        """Returns the claim; raises AccessError outside of `locked`."""
-        return self.lock.claim
-
-    def ensure_held(self) -> None:
-        self.claim.ensure_held()
-
-    def withdraw(self, plan: ReplayPlan) -> None:
-        """Removes the frozen plan, before any of its files was written, because the request can't be carried out. When
-        the lock is released, the folder is as it was before.
-        """
-        if self.receipts(plan) or self.is_done or plan.number > 1:
-            return
-        filesystem = self.claim.filesystem
-        filesystem.unlink(self._state / "plan.json")
-        with contextlib.suppress(OSError):  # something else is in it
-            filesystem.remove_directory(receipt_path(self.directory, WHOLE).parent)
-            self.lock.leave_nothing()
-
-    # --- the work
-
-    def run(self, session: SparkSession, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
-        """Writes the missing ranges, a task for each, through which nothing passes into the JVM. Calls `on_done` with
-        each one. Raises PySparkException if a task fails, and what `Claim.place` raises. The caller holds the lock.
-        """
-        todo = self.missing(plan)
-        self.clear(plan)
-        if not todo:
-            return
-        make_state(self.directory)
-        left = {range_.name for range_ in todo}
-        claim = self.claim
-
-        def look() -> None:
-            for unit in left & {name.removesuffix(".json") for name in self.folder.names(f"{STATE}/receipts") or ()}:
-                if (receipt := self.find_receipt(unit)) is not None:
-                    left.discard(unit)
-                    on_done(receipt)
-
-        def write(ranges: Iterable[OffsetRange]) -> Iterator[int]:
-            for range_ in ranges:
-                yield write_range(claim, range_, plan).records
-
-        def work() -> None:
-            session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
-
-        run_interruptibly(session, work, look)
-
-    def reopen(self, units: Iterable[str]) -> None:
-        """Removes these units' receipts, and the manifest: they are written again. Raises as `Claim.take_away`."""
-        self.claim.take_away(self._state / MANIFEST)
-        for unit in units:
-            self.claim.take_away(receipt_path(self.directory, unit))
-
-    def write_nothing(self, plan: ReplayPlan) -> None:
-        """Writes one file without rows, for a plan without ranges: readers find the columns in it, as with Spark's own
-        writer. Partitioned output gets no such file, nor does a table that is there. Raises what `write_files` raises.
-        """
-        make_state(self.directory)
-        files: tuple[WrittenFile, ...] = ()
-        if not (plan.output.partition_by or self._is_table):
-            files = write_files(self.claim, plan.prefix + _EMPTY, plan.output, [], schema_of(plan.columns))
-        write_receipt(self.claim, Receipt(plan.prefix + WHOLE, files, records=0))
-
-    def clear(self, plan: ReplayPlan) -> None:
-        """Removes what interrupted tasks left: files of units without a receipt, and temporary files. Raises what
-        `Claim.take_away` raises, and AccessError outside of `locked`.
-        """
-        claim = self.claim
-        for name in filter(_names_of(plan), self._files_without_receipt(plan)):
-            claim.take_away(self.directory / name)
-        for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:  # left by a plog that had no lock yet
-            claim.take_away(path)
-
-    def unknown_files(self, plan: ReplayPlan) -> list[str]:
-        """Returns the names of files that no receipt names, and no task of the plan wrote."""
-        is_ours = _names_of(plan)
-        return [name for name in super().unknown_files(plan) if not is_ours(name)]
-
-    # --- the proof
-
     def verify(self) -> tuple[list[WrittenFile], list[str]]:
         """Returns the files of all manifests, and the problems: files that are missing, changed or not of the replay. A
         Delta table may have other files, and no longer all of these.
         """
         manifest = self.manifest()
-        replaced = self._find_replaced()
+        replaced = self.find_replaced()
         manifests = [*self.earlier_manifests(plan_of_manifest(manifest)), manifest]
         promised = [WrittenFile.from_json(fields) for manifest in manifests for fields in manifest["files"]]
         problems = []
@@ -519,7 +479,7 @@ class Replay(ReplayState):
         """Yields each range, the difference of its files from the log ("" if they are exact), and whether it could be
         compared. The range is written again elsewhere, and compared.
         """
-        is_replaced = self._find_replaced()
+        is_replaced = self.find_replaced()
         for range_ in plan.ranges:
             yield range_, *self._compare_with_log(range_, plan, is_replaced)
 
@@ -531,10 +491,10 @@ class Replay(ReplayState):
             return f"_plog/receipts/{range_.name}.json is missing: its files can't be told from others", False
         if replaced := [file.name for file in receipt.files if is_replaced(file.name)]:
             return f"{replaced[0]} is not in the Delta table any more: others rewrote its rows", False
-        with tempfile.TemporaryDirectory(prefix="plog-verify-") as temporary:
-            beside = Path(temporary)
+        with tempfile.TemporaryDirectory(prefix="plog-verify-") as directory:
+            beside = Path(directory)
             try:
-                again = write_range(claim_unshared(beside), range_, plan)
+                again = write_range(beside, range_, plan)
             except PlogError as error:
                 return f"the log can't be compared: {error}", False
             return _difference(self.directory, receipt, beside, again), True
@@ -545,19 +505,12 @@ def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
     return ReplayPlan.from_json({key: value for key, value in manifest.items() if key not in _OF_MANIFEST})
 
 
-def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
-    """Returns a function that tells whether a task of the plan writes a file of this name."""
-    units = {range_.name for range_ in plan.ranges} or {plan.prefix + _EMPTY}
-    depth, ending = len(plan.output.partition_by), plan.output.ending
+def _receipt_name(unit: str) -> str:
+    return f"{STATE}/receipts/{unit}.json"
 
-    def is_of_plan(name: str) -> bool:
-        *folders, file = name.split("/")
-        if not file.endswith(ending) or (folders and not (len(folders) == depth and all("=" in f for f in folders))):
-            return False
-        file = file.removesuffix(ending)
-        return file in units or _NUMBER.sub("", file) in units
 
-    return is_of_plan
+def _is_placed_by_us(file: WrittenFile) -> bool:
+    return file.source != DELTA_LOG  # whose files are where Delta wrote them
 
 
 def _digest(path: Path) -> str:
@@ -576,7 +529,8 @@ def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt)
         if counts[0] != counts[1]:
             return f"{place} has {counts[0]} records, the log {counts[1]}"
         # other versions of the library may write the same records as other bytes, and to more or fewer files
-        if not place.endswith(".parquet") or not _rows(directory, written[place]).equals(_rows(beside, wanted[place])):
+        rows = _rows(directory / file.name for file in written[place])
+        if not rows.equals(_rows(beside / Path(file.source).name for file in wanted[place])):
             return f"{place} has other records than the log"
     return ""
 
@@ -590,17 +544,45 @@ def _by_place(files: Iterable[WrittenFile]) -> dict[str, list[WrittenFile]]:
     return found
 
 
-def _rows(directory: Path, files: Iterable[WrittenFile]) -> Any:  # pyarrow.Table
-    return pa.concat_tables(pq.read_table(directory / file.name, partitioning=None) for file in files)
+def _rows(paths: Iterable[Path]) -> Any:  # pyarrow.Table
+    return pa.concat_tables(pq.read_table(path, partitioning=None) for path in paths)
 
 
-# --- in a task
+# --- the own writer
 
 
-def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
-    """Writes one range's files into the folder, whole or not at all, and its receipt. Raises what `read_columns` and
-    `Claim.place` raise, and PlogError if offsets are lost without a reason that a log may have.
+def write_ranges(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
+    """Writes the missing ranges, a task for each, through which nothing passes into the JVM. Calls `on_done` with each
+    one. Raises PySparkException if a task fails, and what `Replay.finish` raises. The caller holds the lock.
     """
+    todo = replay.missing(plan)
+    left, beside = {range_.name for range_ in todo}, replay.beside
+
+    def look() -> None:
+        for unit in left & {name.removesuffix(".json") for name in replay.folder.names(replay.lock.beside) or ()}:
+            with contextlib.suppress(ValueError):  # on a disk without links it may not be whole yet
+                receipt = Receipt.from_json(json.loads((beside / f"{unit}.json").read_bytes()))
+                replay.finish(receipt)
+                left.discard(unit)
+                on_done(receipt)
+
+    def write(ranges: Iterable[OffsetRange]) -> Iterator[int]:
+        for range_ in ranges:
+            yield write_range(beside, range_, plan).records
+
+    def work() -> None:
+        session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
+
+    if todo:
+        run_interruptibly(session, work, look)
+
+
+def write_range(beside: Path, range_: OffsetRange, plan: ReplayPlan, filesystem: FileSystem | None = None) -> Receipt:
+    """Writes one range's files, whole or not at all, and `<unit>.json`: the receipt of the first of several attempts,
+    which is returned. Runs in a task. Raises what `read_columns` and `write_files` raise, and PlogError if offsets are
+    lost without a reason that a log may have.
+    """
+    filesystem = filesystem or FileSystem()
     records = 0
     gaps: Gaps = ()
     left_out: dict[str, None] = {}
@@ -613,13 +595,29 @@ def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
                 range_.topic_partition, found, plan.columns, nulls_bad_timestamps=range_.nulls_bad_timestamps
             )
 
-    files = write_files(claim, range_.name, plan.output, batches(), schema_of(plan.columns))
+    files = write_files(beside, range_.name, plan.output, batches(), schema_of(plan.columns), filesystem)
     if records < range_.end_offset - range_.start_offset:
         _, gaps = find_gaps(range_)
     ensure_allowed(range_, left_out)
-    receipt = Receipt(range_.name, files, records, gaps, tuple(left_out))
-    write_receipt(claim, receipt)
-    return receipt
+    return _told(beside, Receipt(range_.name, files, records, gaps, tuple(left_out)), filesystem)
+
+
+def _told(beside: Path, receipt: Receipt, filesystem: FileSystem) -> Receipt:
+    """Tells the driver of the receipt, if no other attempt was first; returns the one that the driver finds."""
+    own, told = temporary(beside), beside / f"{receipt.unit}.json"
+    try:
+        with open_sink(filesystem, own) as sink:
+            sink.write(json.dumps(receipt.to_json()).encode())
+        try:
+            filesystem.link(own, told)
+        except FileExistsError:
+            for file in receipt.files:
+                filesystem.unlink(beside / Path(file.source).name)
+        return Receipt.from_json(json.loads(told.read_bytes()))
+    except OSError as error:
+        raise not_written(error, told) from error
+    finally:
+        filesystem.unlink(own)
 
 
 def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:

@@ -22,6 +22,9 @@ from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
 from core.spark.source import Offsets, ServersSource
 
+WHOLE = "all"
+"""The unit of a replay of nothing; earlier releases had one unit of jobs that shuffle, too."""
+
 _VERSION = 4
 _WITHOUT_ROUNDS = 3
 """The version before Spark wrote files: units of its own code for frames, json and csv."""
@@ -73,6 +76,14 @@ class ReplayPlan:
     def prefix(self) -> str:
         """Returns what the names of units and files that are no range's begin with: each plan has its own."""
         return "" if self.number == 1 else f"{self.number}-"
+
+    @property
+    def units(self) -> dict[str, tuple[OffsetRange, ...]]:
+        """Returns the ranges of each unit, in order: of a round of Spark's writer, or one range."""
+        if not self.rounds:
+            return {range_.name: (range_,) for range_ in self.ranges} or {self.prefix + WHOLE: ()}
+        cuts = [len(self.ranges) * n // self.rounds for n in range(self.rounds + 1)]
+        return {f"{self.prefix}{n:05d}": self.ranges[cuts[n] : cuts[n + 1]] for n in range(self.rounds)}
 
     def reached_by(self, access: str) -> ReplayPlan:
         """Returns the plan with `access` for its servers; an empty `access` keeps that of the plan."""

@@ -443,7 +443,7 @@ def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Cal
         while thread.is_alive():
             thread.join(_LOOK_SECONDS)
             look()
-    except KeyboardInterrupt:
+    except BaseException:  # Ctrl-C, or an error of `look`
         with suppress(Py4JError, OSError):  # the signal may have been for the JVM as well
             session.sparkContext.cancelAllJobs()
         thread.join(_CANCEL_SECONDS)

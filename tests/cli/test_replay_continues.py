@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from core.common.filesystem import FileSystem
-from core.spark.lake_replay import LakeReplay
+from core.spark.lake_folder import PlainFolder
+from core.spark.lake_replay import write_rounds
 from core.spark.replay import Replay
 from core.spark.replay_plan import ReplayPlan
 from tests.crash.test_replay_faults import run_here
@@ -104,7 +105,7 @@ class Nights:
 
     def all_files(self) -> Mapping[str, int]:
         """Every file, but those of the lock, and when it was written."""
-        found = (path for path in self.out.rglob("*") if path.is_file() and not path.parent.name.startswith("lock-"))
+        found = (path for path in self.out.rglob("*") if path.is_file() and not path.name.startswith("lock-"))
         return {str(path): path.stat().st_mtime_ns for path in found}
 
 
@@ -409,8 +410,8 @@ def test_an_empty_first_night(tmp_path: Path) -> None:
 def test_nights_of_sparks_writer(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files and receipts are no range's: a night's have its plan's id or number."""
 
-    def write(replay: LakeReplay, plan: ReplayPlan, *_: object) -> None:
-        replay.run(FakeWriter(nights.out), plan, lambda _: None)
+    def write(replay: Replay, plan: ReplayPlan, *_: object) -> None:
+        write_rounds(replay, FakeWriter(nights.out), plan, lambda _: None)
 
     monkeypatch.setattr("cli.commands.spark_replay._run_with_spark", write)
     for _ in range(3):
@@ -523,7 +524,7 @@ def test_a_night_that_was_not_done_is_done_first(nights: Nights, monkeypatch: py
         patch.setattr("cli.commands.spark_replay._run_with_spark", fail)
         nights.night(code=3)
     nights.came(2)
-    plan = Replay(nights.out).plan
+    plan = Replay(PlainFolder(nights.out)).plan
     assert plan is not None
     assert {tuple(end) for end in plan.ends} == {("t", 0, 11)}
     assert "holds no finished replay" in nights.verify(code=3)
@@ -536,7 +537,7 @@ def test_a_night_that_was_not_done_is_done_first(nights: Nights, monkeypatch: py
 def test_two_nights_at_once_are_refused(nights: Nights) -> None:
     nights.night()
     nights.came(2)
-    with Replay(nights.out).locked():
+    with Replay(PlainFolder(nights.out)).locked():
         assert "is being replayed into by" in nights.night(code=3)
     nights.night()
     assert nights.offsets() == list(range(8))

@@ -13,7 +13,7 @@ import pytest
 
 from core.common.errors import CorruptRecordError, PlogError
 from core.spark.offset_range import OffsetRange, read_columns
-from core.spark.range_output import OutputFormat, Receipt, claim_unshared
+from core.spark.range_output import OutputFormat, Receipt
 from core.spark.replay import account, write_range
 from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same
 from core.spark.source import Source, find_partitions, open_source, plan_ranges
@@ -21,6 +21,7 @@ from core.spark.source_options import SourceOptions
 from tests.golden.test_damage import CASES, UNDECODABLE, Case, copy_of
 from tests.support.for_each import for_each
 from tests.support.server import Server
+from tests.support.spark.placed_files import make_beside, place
 
 PARQUET = OutputFormat("parquet", "binary", "binary")
 SMALL = 3000
@@ -52,8 +53,9 @@ def replay(ranges: list[OffsetRange], out: Path) -> tuple[list[int], list[Receip
     """The offsets that are written, and the receipts."""
     plan = ReplayPlan({}, tuple(ranges), PARQUET, columns=("offset",))
     ensure_source_is_the_same(plan, ranges)
-    claim = claim_unshared(out)
-    receipts = [write_range(claim, range_, plan) for range_ in ranges]
+    receipts = [write_range(make_beside(out), range_, plan) for range_ in ranges]
+    for receipt in receipts:
+        place(out, receipt.files)
     return [n for path in sorted(out.glob("*.parquet")) for n in pq.read_table(path)["offset"].to_pylist()], receipts
 
 

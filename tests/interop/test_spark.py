@@ -32,11 +32,12 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
 from core.spark.decoded_frame import make_frame
 from core.spark.lake_folder import PlainFolder
-from core.spark.lake_replay import LakeReplay
+from core.spark.lake_replay import verify_rounds
 from core.spark.lake_writer import SparkWriter, run_lake_replay, shape
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
+from core.spark.replay import Replay
 from core.spark.replay_plan import ReplayPlan
 from core.spark.source import split_by_index
 from tests.support.golden import GOLDEN
@@ -172,8 +173,8 @@ def people(tmp_path: Path) -> Path:
     return tmp_path / "t-0"
 
 
-def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> LakeReplay:
-    replay = LakeReplay(PlainFolder(directory))
+def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> Replay:
+    replay = Replay(PlainFolder(directory))
     seen: list[str] = []
     with replay.locked():
         replay.freeze(plan.request, lambda: plan)
@@ -181,7 +182,7 @@ def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> LakeReplay:
         replay.commit(plan)
     assert len(seen) == len(set(seen))
     writer = SparkWriter(spark, replay.folder, plan)
-    assert {problem for _, problem, _ in replay.verify(writer, plan, replay.manifest())} == {""}
+    assert {problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())} == {""}
     assert set(counts_by_all(directory, plan.output.kind, spark)) == {replay.totals(plan)[0]}
     return replay
 

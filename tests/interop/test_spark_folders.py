@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,14 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from core.spark.delta_table import commit_delta_table
+from core.spark.lake_folder import PlainFolder
 from core.spark.partition_expression import parse_partitions
 from core.spark.partition_folder import NULL_PARTITION, folder_name, partition_texts
-from core.spark.range_output import OutputFormat, claim_unshared, write_files
+from core.spark.range_output import OutputFormat
 from core.spark.replay import Replay, write_range
 from tests.interop.test_spark import plan_of, run
 from tests.support.logs import append, make_batch, open_log
+from tests.support.spark.placed_files import write_placed
 from tests.support.spark.readers import read_by_all
 
 if TYPE_CHECKING:
@@ -67,8 +70,8 @@ def test_names_are_those_that_spark_chooses(spark: SparkSession, tmp_path: Path)
 def test_every_reader_finds_every_row(spark: SparkSession, tmp_path: Path) -> None:
     cities = CITIES * 3
     batch = pa.record_batch({"i": pa.array(range(len(cities)), pa.int64()), "city": pa.array(cities, pa.string())})
-    write_files(
-        claim_unshared(tmp_path),
+    write_placed(
+        tmp_path,
         "unit",
         OutputFormat("parquet", "string", "string", parse_partitions(["city"])),
         [batch],
@@ -83,8 +86,8 @@ def test_every_reader_finds_every_row(spark: SparkSession, tmp_path: Path) -> No
 def test_a_delta_table_has_every_row(spark: SparkSession, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     batch = pa.record_batch({"i": pa.array(range(len(CITIES)), pa.int64()), "city": pa.array(CITIES, pa.string())})
-    files = write_files(
-        claim_unshared(tmp_path),
+    files = write_placed(
+        tmp_path,
         "unit",
         OutputFormat("parquet", "binary", "binary", parse_partitions(["city"])),
         [batch],
@@ -160,12 +163,13 @@ def test_files_of_such_topics_are_seen(spark: SparkSession, tmp_path: Path, topi
     for n in range(300):
         append(log, make_batch(b"%d" % n))
     log.close()
-    plan = plan_of(tmp_path / f"{topic}-0", OutputFormat("parquet", "string", "string"), topic=topic)
-    replay = Replay(tmp_path / "out")
+    output = OutputFormat("parquet", "string", "string")
+    plan = replace(plan_of(tmp_path / f"{topic}-0", output, topic=topic), rounds=0)
+    replay = Replay(PlainFolder(tmp_path / "out"))
     replay.lock.acquire()
     replay.freeze(plan.request, lambda: plan)
     for range_ in plan.ranges:
-        write_range(replay.claim, range_, plan)
+        replay.finish(write_range(replay.beside, range_, plan))
     replay.commit(plan)
     assert replay.verify()[1] == []
     for rows in read_by_all(replay.directory, "parquet", ["offset", "topic"], spark):

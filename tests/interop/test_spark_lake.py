@@ -20,9 +20,10 @@ from core.common.errors import AccessError, PlogError, UsageError
 from core.pipeline.spark_replay_plan import make_plan
 from core.pipeline.spark_replay_request import ReplayRequest
 from core.spark.lake_folder import PlainFolder, open_folder
-from core.spark.lake_replay import LakeReplay
+from core.spark.lake_replay import verify_rounds, write_rounds
 from core.spark.lake_writer import SparkWriter, run_lake_replay
 from core.spark.partition_folder import NULL_PARTITION
+from core.spark.replay import Replay
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import PLOG, run_plog
 from tests.support.spark.readers import read_by_all
@@ -69,7 +70,7 @@ def test_all_kinds_as_others_read_them(spark: SparkSession, data_dir: Path, tmp_
         value_format="string",
     )  # fmt: skip
     plan = make_plan(request, Place(data_dir=data_dir).session(), 9000)
-    replay = LakeReplay(open_folder(request.where, lambda: spark))
+    replay = Replay(open_folder(request.where, lambda: spark))
     with replay.locked():
         replay.freeze(plan.request, lambda: plan)
         run_lake_replay(spark, replay, plan, lambda _: None)
@@ -83,9 +84,9 @@ def test_all_kinds_as_others_read_them(spark: SparkSession, data_dir: Path, tmp_
             assert rows_ == truth()
     assert not list(out.glob(".*")) + list(out.glob("_SUCCESS")) + list(out.glob("_plog/writing-*"))
     writer = SparkWriter(spark, replay.folder, plan)
-    assert {problem for _, problem, _ in replay.verify(writer, plan, replay.manifest())} == {""}
+    assert {problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())} == {""}
     next(iter(out.glob(f"*.{'zstd.' if kind in ('orc', 'parquet') else ''}{kind}"))).unlink()
-    assert any("is missing" in problem for _, problem, _ in replay.verify(writer, plan, replay.manifest()))
+    assert any("is missing" in problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest()))
 
 
 def test_bytes_that_are_no_text_are_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -109,9 +110,9 @@ def test_texts_that_stand_for_null(spark: SparkSession, tmp_path: Path) -> None:
     options = {"topics": ["t"], "columns": "offset,key,value", "key_format": "string", "value_format": "string"}
     request = ReplayRequest(to=f"csv:{tmp_path / 'out'}", partition_by=["key"], **options)  # type: ignore[arg-type]
     plan = make_plan(request, Place(data_dir=tmp_path / "d").session(), 9000)
-    replay = LakeReplay(PlainFolder(tmp_path / "out"))
+    replay = Replay(PlainFolder(tmp_path / "out"))
     with replay.locked():
-        replay.run(SparkWriter(spark, replay.folder, plan), plan, lambda _: None)
+        write_rounds(replay, SparkWriter(spark, replay.folder, plan), plan, lambda _: None)
     found = {path.parent.name: path.read_text() for path in tmp_path.glob("out/*/*.csv")}
     text = "\x01no text\n"
     nulls = "".join(f"{offset},{text}" for offset in range(3))

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from core.common.errors import AccessError, DirectoryLockedError
 from core.spark.lake_folder import HadoopFolder
-from core.spark.lake_replay import LakeReplay
+from core.spark.replay import Replay
 from core.spark.spark_session import spark_session
 from core.spark.spark_settings import SparkSettings
 from tests.interop.test_spark_lake import RECORDS, command, data_dir  # noqa: F401 - a fixture
@@ -107,7 +107,7 @@ def test_a_folder_does_what_it_promises(tmp_path: Path, store: str) -> None:
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(lambda n: folder.create("_plog/one", b"%d" % n), range(8))) == 1
         folder.delete("_plog")
-        with LakeReplay(folder).locked(), pytest.raises(DirectoryLockedError), LakeReplay(folder).locked():
+        with Replay(folder).locked(), pytest.raises(DirectoryLockedError), Replay(folder).locked():
             pass
         folder.delete("")
         assert folder.names() is None

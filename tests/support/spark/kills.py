@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -131,6 +131,7 @@ class KilledReplay:
         while self.receipts < enough or not self._is_writing(tasks):
             assert process.poll() is None
             time.sleep(0.002)
+        process.send_signal(signal.SIGSTOP)  # it may be bringing files to their places
         before = sorted(self.out.rglob("*"))
         refused = call_plog(*self._command)
         assert refused.returncode == 3
@@ -154,7 +155,7 @@ class KilledReplay:
     def _is_writing(self, tasks: FrozenTasks) -> bool:
         """Stops the tasks, and lets them go on if none of them has begun a file."""
         tasks.stop()
-        if list(self.out.glob("_plog/lock-*/*.tmp")):
+        if any("/_plog/writing-" in name for name in tasks.open_files()):
             return True
         tasks.go_on()
         return False
@@ -203,6 +204,12 @@ class FrozenTasks:
     def go_on(self) -> None:
         for pid in self._all():
             _signal(pid, signal.SIGCONT)
+
+    def open_files(self) -> Iterator[str]:
+        for pid in _workers_of(self.session):
+            for path in Path(f"/proc/{pid}/fd").glob("*"):
+                with contextlib.suppress(OSError):
+                    yield str(path.readlink())
 
     def end(self) -> None:
         """First the tasks go on alone, up to where they want something of the JVM; then everything ends."""

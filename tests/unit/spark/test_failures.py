@@ -19,11 +19,11 @@ from core.common.errors import AccessError, PlogError, UsageError
 from core.common.user_function import load_function
 from core.records.side_format import SideFormats
 from core.spark.delta_table import commit_delta_table, ensure_delta
+from core.spark.lake_folder import PlainFolder
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.partition_expression import parse_partitions
-from core.spark.range_output import OutputFormat, Receipt, claim_unshared, write_receipt
+from core.spark.range_output import OutputFormat
 from core.spark.replay import Replay, write_range
-from core.spark.replay_lock import lock_numbers
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import (
     _failure,
@@ -39,6 +39,7 @@ from core.spark.value_decoding import Decoding, ValueDecoder
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
+from tests.support.spark.placed_files import make_beside
 
 PARQUET = OutputFormat("parquet", "binary", "binary")
 
@@ -58,7 +59,7 @@ def ranges_of(data: Path) -> tuple[OffsetRange, ...]:
 
 
 def begun(out: Path, plan: ReplayPlan) -> Replay:
-    replay = Replay(out)
+    replay = Replay(PlainFolder(out))
     replay.lock.acquire()
     replay.freeze({}, lambda: plan)
     return replay
@@ -128,7 +129,7 @@ def test_a_plan_that_can_not_be_is_withdrawn(data: Path, tmp_path: Path) -> None
     assert replay.plan is None
     direct = replace(plan, schema="")
     replay.freeze({}, lambda: direct)
-    write_range(replay.claim, direct.ranges[0], direct)
+    replay.finish(write_range(replay.beside, direct.ranges[0], direct))
     replay.withdraw(direct)
     assert replay.plan == direct
 
@@ -140,7 +141,7 @@ def test_a_folder_whose_plan_is_withdrawn_is_as_it_was_found(data: Path, tmp_pat
     if is_there:
         out.mkdir()
     for _ in range(2):
-        replay = Replay(out)
+        replay = Replay(PlainFolder(out))
         with replay.locked():
             replay.freeze({}, lambda: plan)
             replay.withdraw(plan)
@@ -151,13 +152,13 @@ def test_a_folder_whose_plan_is_withdrawn_is_as_it_was_found(data: Path, tmp_pat
 def test_a_lock_that_had_another_owner_stays(data: Path, tmp_path: Path) -> None:
     """A task of the former owner may live, and must not find its number again."""
     plan = ReplayPlan({}, ranges_of(data), PARQUET, schema="i INTT")
-    with Replay(tmp_path / "out").locked():
+    with Replay(PlainFolder(tmp_path / "out")).locked():
         pass
-    replay = Replay(tmp_path / "out")
+    replay = Replay(PlainFolder(tmp_path / "out"))
     with replay.locked():
         replay.freeze({}, lambda: plan)
         replay.withdraw(plan)
-    assert lock_numbers(tmp_path / "out") == [4]
+    assert [path.name for path in (tmp_path / "out" / "_plog").glob("lock-*")] == ["lock-4.json"]
 
 
 @pytest.mark.longer
@@ -200,18 +201,11 @@ def test_take_over_is_of_folders(tmp_path: Path) -> None:
 def test_a_full_disk(data: Path, tmp_path: Path, partition_by: str) -> None:
     plan = ReplayPlan({}, ranges_of(data), replace(PARQUET, partition_by=parse_partitions([partition_by])))
     disk = FullDisk()
-    claim = claim_unshared(tmp_path / "out", disk)
+    beside = make_beside(tmp_path / "out")
     disk.is_full = True
     with pytest.raises(AccessError, match=rf"^could not write {tmp_path}/out: no space left on device"):
-        write_range(claim, plan.ranges[0], plan)
+        write_range(beside, plan.ranges[0], plan, disk)
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
-
-
-def test_a_receipt_that_can_not_be_written(tmp_path: Path) -> None:
-    claim = claim_unshared(tmp_path)
-    (tmp_path / "_plog" / "receipts").rmdir()
-    with pytest.raises(AccessError, match=r"could not write .*/unit.json: no such file or directory"):
-        write_receipt(claim, Receipt("unit", (), 0))
 
 
 def test_a_jvm_that_was_killed(tmp_path: Path) -> None:
@@ -479,7 +473,7 @@ def test_verify_without_a_receipt(data: Path, tmp_path: Path) -> None:
     plan = ReplayPlan({}, ranges_of(data), PARQUET)
     replay = begun(out, plan)
     for range_ in plan.ranges:
-        write_range(replay.claim, range_, plan)
+        replay.finish(write_range(replay.beside, range_, plan))
     replay.commit(plan)
     lost = out / "_plog" / "receipts" / f"{plan.ranges[0].name}.json"
     lost.unlink()

@@ -106,7 +106,7 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run_job(replay: Any, plan: Any, todo: Any, _: Any) -> None:
         for range_ in todo:
-            write_range(replay.claim, range_, plan)
+            replay.finish(write_range(replay.beside, range_, plan))
 
     monkeypatch.setattr(spark_session, "spark_session", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(TopicReplay, "run", run)

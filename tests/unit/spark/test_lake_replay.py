@@ -8,7 +8,8 @@ import json
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,12 +18,12 @@ import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError, PlogError
 from core.spark.lake_folder import PlainFolder, explain, find_untried
-from core.spark.lake_replay import LakeReplay, Measure
+from core.spark.lake_replay import Measure, verify_rounds, write_rounds
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
-from core.spark.replay import Gaps
-from core.spark.replay_lock import LockOwner
+from core.spark.replay import Gaps, Replay
+from core.spark.replay_lock import LockOwner, encode
 from core.spark.replay_plan import ReplayPlan
 from tests.support.for_each import for_each
 
@@ -53,11 +54,12 @@ class FailingFolder(PlainFolder):
             raise Killed
         found = operation(*names)
         if self.is_dead:
+            self.let_go()
             raise Killed
         return found
 
-    def create(self, name: str, content: bytes) -> bool:
-        return bool(self._step(super().create, name, content))
+    def create(self, name: str, content: bytes, **options: Any) -> bool:
+        return bool(self._step(partial(super().create, **options), name, content))
 
     def replace(self, name: str, content: bytes) -> None:
         self._step(super().replace, name, content)
@@ -136,14 +138,14 @@ def plan_of(*, by: str = "", count: int = 96, rounds: int = 6, kind: str = "parq
 
 def finish(
     folder: PlainFolder, writer: FakeWriter, plan: ReplayPlan, *, take_over: bool = False
-) -> tuple[LakeReplay, ReplayPlan]:
-    replay = LakeReplay(folder)
+) -> tuple[Replay, ReplayPlan]:
+    replay = Replay(folder)
     with replay.locked(take_over=take_over):
         plan = replay.freeze(plan.request, lambda: plan)
         if lost := replay.find_lost_files(plan):
             replay.reopen(lost)
         writer.plan_id = plan.id
-        replay.run(writer, plan, lambda _: None)
+        write_rounds(replay, writer, plan, lambda _: None)
         if not replay.is_done:
             replay.commit(plan)
     return replay, plan
@@ -170,14 +172,14 @@ def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
     assert (tmp_path / f"{plan.id[:8]}-00000-00000.zstd.parquet").read_text() == "0\n1\n"
     assert replay.totals(plan) == (96, 48)
     assert replay.manifest()["records"] == 96
-    assert [problem for _, problem, _ in replay.verify(writer, plan, replay.manifest())] == [""] * 6
+    assert [problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())] == [""] * 6
     finish(PlainFolder(tmp_path), writer, plan_of())
     assert len(writer.written) == 6
 
     (tmp_path / f"{plan.id[:8]}-00000-00000.zstd.parquet").write_text("0\n2\n")
     (tmp_path / f"{plan.id[:8]}-00001-00000.zstd.parquet").unlink()
     (tmp_path / "stranger.parquet").write_text("7\n")
-    assert [problem for _, problem, _ in replay.verify(writer, plan, replay.manifest()) if problem] == [
+    assert [problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest()) if problem] == [
         "the files of round 00000 have other rows than were written",
         f"{plan.id[:8]}-00001-00000.zstd.parquet is missing",
     ]
@@ -189,7 +191,7 @@ def test_rounds_of_a_delta_table_killed_at_every_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_after: bool
 ) -> None:
     """A commit that is there without its receipt is found by its id and version; the next plan has another id."""
-    monkeypatch.setattr("core.spark.lake_replay.is_running", lambda *_: False)
+    monkeypatch.setattr("core.spark.replay_lock.is_running", lambda *_: False)
     for step in range(20):
         out = tmp_path / f"out-{step}"
         folder, writer = FailingFolder(out, step, is_after=is_after), FakeWriter(out)
@@ -198,7 +200,7 @@ def test_rounds_of_a_delta_table_killed_at_every_step(
         replay, plan = finish(PlainFolder(out), writer, plan_of(count=8, rounds=2, kind="delta"))
         assert is_exact(out, 8), step
         assert writer.written == ["0", "1"]
-        assert {problem for _, problem, _ in replay.verify(writer, plan, replay.manifest())} == {""}
+        assert {problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())} == {""}
         if not folder.is_dead:
             break
     assert 5 < step < 19
@@ -207,15 +209,15 @@ def test_rounds_of_a_delta_table_killed_at_every_step(
     finish(PlainFolder(out), writer, plan)
     assert rows(out) == sorted([*range(8), *range(4)])
     (out / "part-0 0.parquet").unlink()
-    found = [problem for _, problem, _ in replay.verify(writer, plan, replay.earlier_manifests(replay.plan)[0])]  # type: ignore[arg-type]
+    found = [problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.earlier_manifests(replay.plan)[0])]  # type: ignore[arg-type]
     assert found == ["part-0 0.parquet is not in the Delta table any more: others rewrote its rows", ""]
 
 
 @pytest.mark.parametrize("is_after", [False, pytest.param(True, marks=pytest.mark.longer)])
 def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_after: bool) -> None:
     """The dead driver's process is gone; the same command goes on, whatever step was the last one."""
-    monkeypatch.setattr("core.spark.lake_replay.is_running", lambda *_: False)
-    monkeypatch.setattr("core.spark.lake_replay._AT_ONCE", 1)
+    monkeypatch.setattr("core.spark.replay_lock.is_running", lambda *_: False)
+    monkeypatch.setattr("core.spark.replay._AT_ONCE", 1)
     step, kills = 0, 0
     while True:
         out = tmp_path / f"out-{step}"
@@ -230,7 +232,7 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, i
         replay, plan = finish(PlainFolder(out), writer, plan_of(by="k", count=8, rounds=2))
         assert is_exact(out, 8), step
         assert list((out / "_plog").glob("writing-*")) == []
-        assert {problem for _, problem, _ in replay.verify(writer, plan, replay.manifest())} == {""}
+        assert {problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())} == {""}
         assert len(writer.written) <= 3  # only what was open is written again
         step += 1
     assert kills == step > 12
@@ -240,8 +242,8 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, i
 @pytest.mark.longer
 def test_taken_over_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver stands still; another takes the folder over and ends the replay; the first goes on, and is refused."""
-    monkeypatch.setattr("core.spark.lake_replay.is_running", lambda *_: None)
-    monkeypatch.setattr("core.spark.lake_replay._AT_ONCE", 1)
+    monkeypatch.setattr(PlainFolder, "is_held", lambda *_: None)
+    monkeypatch.setattr("core.spark.replay._AT_ONCE", 1)
 
     class Paused(FailingFolder):
         def _step(self, operation: Any, *names: Any) -> Any:
@@ -264,7 +266,7 @@ def test_taken_over_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert is_exact(out, 8), step
         again, plan = finish(PlainFolder(out), FakeWriter(out), plan_of(count=8, rounds=2), take_over=True)
         assert is_exact(out, 8), step
-        assert {problem for _, problem, _ in again.verify(FakeWriter(out), plan, again.manifest())} == {""}
+        assert {problem for _, problem, _ in verify_rounds(again, FakeWriter(out), plan, again.manifest())} == {""}
         step += 1
     assert refused > step / 3
 
@@ -289,7 +291,7 @@ def test_a_file_that_is_gone_is_written_again_and_one_that_was_changed_stays(tmp
     with replay.locked():
         replay.reopen(["00002"])
         assert [range_.start_offset for range_ in replay.missing(plan)] == list(range(32, 48))
-        replay.run(writer, plan, lambda _: None)
+        write_rounds(replay, writer, plan, lambda _: None)
         replay.commit(plan)
     assert is_exact(tmp_path)
     (tmp_path / name).write_text("1")
@@ -298,49 +300,48 @@ def test_a_file_that_is_gone_is_written_again_and_one_that_was_changed_stays(tmp
 
 
 def test_the_ranges_of_rounds() -> None:
-    replay = LakeReplay(PlainFolder(Path()))
-    assert {unit: len(ranges) for unit, ranges in replay.units(plan_of()).items()} == {f"{n:05d}": 16 for n in range(6)}
-    assert list(map(len, replay.units(plan_of(count=9, rounds=2)).values())) == [4, 5]
-    assert replay.units(plan_of(count=0, rounds=1)) == {"00000": ()}
+    assert {unit: len(ranges) for unit, ranges in plan_of().units.items()} == {f"{n:05d}": 16 for n in range(6)}
+    assert list(map(len, plan_of(count=9, rounds=2).units.values())) == [4, 5]
+    assert plan_of(count=0, rounds=1).units == {"00000": ()}
 
 
 # --- the lock
 
 
 def test_two_drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = LakeReplay(PlainFolder(tmp_path)), LakeReplay(PlainFolder(tmp_path))
+    first, second = Replay(PlainFolder(tmp_path)), Replay(PlainFolder(tmp_path))
     with first.locked():
         with pytest.raises(DirectoryLockedError, match="is being replayed into by process") as caught, second.locked():
             pass
         assert "wait for it to end" in (caught.value.hint or "")
-        monkeypatch.setattr("core.spark.lake_replay.is_running", lambda *_: None)
+        monkeypatch.setattr(PlainFolder, "is_held", lambda *_: None)
         with second.locked(take_over=True) as former:
             assert former is not None
             assert former.host == socket.gethostname()
             with pytest.raises(DirectoryLockedError, match="was taken over by process"):
-                first.ensure_held()
-    assert [path.name for path in (tmp_path / "_plog").iterdir()] == ["lock-3.json"]
+                first.lock.ensure_held()
+    assert max(path.name for path in (tmp_path / "_plog").glob("lock-*")) == "lock-3.json"
 
 
-@for_each("content", [b"", b"{", json.dumps(LockOwner("far", 1, 2, "", holds_flock=False).to_json()).encode()])
+@for_each("content", [b"", b"{", encode(asdict(LockOwner("far", 1, 2, "")))])
 def test_an_owner_that_may_live_elsewhere(tmp_path: Path, content: bytes) -> None:
     folder = PlainFolder(tmp_path)
     folder.replace("_plog/lock-7.json", content)
-    replay = LakeReplay(folder)
+    replay = Replay(folder)
     with pytest.raises(DirectoryLockedError, match=r"\(lock 7\)") as caught, replay.locked():
         pass
     assert "--take-over" in (caught.value.hint or "")
     with replay.locked(take_over=True):
-        replay.ensure_held()
+        replay.lock.ensure_held()
 
 
 def test_a_store_that_can_not_keep_two_apart(tmp_path: Path) -> None:
     folder = PlainFolder(tmp_path)
     folder.is_exclusive = False
-    with pytest.raises(AccessError, match="can't keep two replays apart") as caught, LakeReplay(folder).locked():
+    with pytest.raises(AccessError, match="can't keep two replays apart") as caught, Replay(folder).locked():
         pass
     assert "--single-writer" in (caught.value.hint or "")
-    with LakeReplay(folder, single_writer=True).locked():
+    with Replay(folder, single_writer=True).locked():
         pass
 
 
@@ -349,7 +350,7 @@ def test_a_plan_that_is_withdrawn_leaves_the_folder_as_it_was(tmp_path: Path, is
     out = tmp_path / "out"
     if is_there:
         out.mkdir()
-    replay = LakeReplay(PlainFolder(out))
+    replay = Replay(PlainFolder(out))
     with replay.locked():
         replay.withdraw(replay.freeze({"x": 1}, plan_of))
     assert out.exists() is is_there

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +11,14 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from core.common.errors import AccessError, PlogError, UsageError
+from core.common.errors import PlogError, UsageError
 from core.spark import range_output
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import Partition, parse_partitions
 from core.spark.partition_folder import folder_name, partition_texts, value_of_folder
-from core.spark.range_output import OutputFormat, claim_unshared, ensure_writable, write_files, written_schema
-from core.spark.replay_lock import Claim
+from core.spark.range_output import OutputFormat, ensure_writable, written_schema
 from tests.support.for_each import for_each
+from tests.support.spark.placed_files import write_placed
 from tests.support.spark.readers import read_by_all
 
 CITY = OutputFormat("parquet", "binary", "binary", parse_partitions(["city"]))
@@ -32,7 +29,7 @@ def table_of(*cities: str | None) -> Any:
 
 
 def write(directory: Path, batch: Any, format_: OutputFormat = CITY) -> list[str]:
-    return [file.name for file in write_files(claim_unshared(directory), "unit", format_, [batch], batch.schema)]
+    return [file.name for file in write_placed(directory, "unit", format_, [batch], batch.schema)]
 
 
 @for_each(
@@ -98,7 +95,7 @@ def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkey
     cities = [None, "", *(f"c{n % 9}" for n in range(100)), "Zürich", "a/b", "x:y", "%", "t\tn\n"]
     whole = table_of(*cities)
     batches = [whole.slice(start, 20) for start in range(0, len(cities), 20)]
-    files = write_files(claim_unshared(tmp_path), "unit", CITY, batches, whole.schema)
+    files = write_placed(tmp_path, "unit", CITY, batches, whole.schema)
     assert sum(file.rows for file in files) == len(cities)
     assert len(files) == len({file.name for file in files})
     folders = [file.name.rpartition("/")[0] for file in files]
@@ -112,63 +109,11 @@ def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkey
     assert list((tmp_path / "_plog").glob("*.tmp")) == []
 
 
-def test_one_of_many_files_that_gets_no_place(tmp_path: Path) -> None:
-    """The others may have theirs by then: they are brought there together. The next attempt brings it there."""
-    claim = claim_unshared(tmp_path)
-    obstacle = tmp_path / "city=b" / "unit.parquet"
-    (obstacle / "somebody").mkdir(parents=True)
-    batch, output = (
-        table_of("a", "b", "c", "d"),
-        OutputFormat("parquet", "binary", "binary", parse_partitions(["city"])),
-    )
-    with pytest.raises(AccessError, match="could not write"):
-        write_files(claim, "unit", output, [batch], batch.schema)
-    shutil.rmtree(obstacle)
-    files = write_files(claim, "unit", output, [batch], batch.schema)
-    assert [file.name for file in files] == [f"city={city}/unit.parquet" for city in "abcd"]
-    assert all(sha256((tmp_path / file.name).read_bytes()).hexdigest() == file.digest for file in files)
-    assert [path.name for path in claim.folder.iterdir()] == ["unit.chosen"]
-
-
-@for_each("by", ["", "city"])
-def test_attempts_at_one_unit_in_the_same_process(tmp_path: Path, by: str) -> None:
-    """The second begins and ends while the first writes, and its rows are others, as of a function that says uuid():
-    the files of one of them are there, and both know which.
-    """
-    claim, output = claim_unshared(tmp_path), OutputFormat("parquet", "binary", "binary", parse_partitions([by]))
-    first, second = table_of("a", "b", "c"), table_of("b", "d")
-    found = []
-
-    def batches() -> Iterator[Any]:
-        yield first
-        found.append(write_files(claim, "unit", output, [second], second.schema))
-        yield first
-
-    found.append(write_files(claim, "unit", output, batches(), first.schema))
-    assert found[0] == found[1]
-    there = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("unit.parquet")}
-    assert there.keys() == {file.name for file in found[0]}
-    assert sum(file.rows for file in found[0]) == len(second)
-    for file in found[0]:
-        assert sha256(there[file.name].read_bytes()).hexdigest() == file.digest
-    assert [path.name for path in claim.folder.iterdir()] == ["unit.chosen"]
-
-
-def test_a_temporary_file_that_is_there_is_no_ones_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    claim, batch = claim_unshared(tmp_path), table_of("a")
-    taken = claim.beside("taken.tmp")
-    taken.write_bytes(b"another attempt's")
-    monkeypatch.setattr(Claim, "temporary", lambda *_: taken)
-    with pytest.raises(AccessError, match="file exists"):
-        write_files(claim, "unit", OutputFormat("parquet", "binary", "binary"), [batch], batch.schema)
-    assert taken.read_bytes() == b"another attempt's"
-
-
 @for_each("topic", ["_under", ".dot", "__x", "plain"])
 def test_no_topics_files_are_hidden(tmp_path: Path, topic: str) -> None:
     unit = OffsetRange(topic, 0, 0, 3, 1).name
     batch = table_of("a", "b", "c")
-    write_files(claim_unshared(tmp_path), unit, OutputFormat("parquet", "binary", "binary"), [batch], batch.schema)
+    write_placed(tmp_path, unit, OutputFormat("parquet", "binary", "binary"), [batch], batch.schema)
     assert not unit.startswith(("_", "."))
     assert topic in unit
     assert ds.dataset(tmp_path, format="parquet").count_rows() == 3
@@ -208,7 +153,7 @@ def test_files_that_begin_when_one_is_large_enough(tmp_path: Path, codec: str) -
     random = np.random.default_rng(1)
     batch = pa.record_batch({"i": np.arange(5000), "x": random.integers(0, 1 << 60, 5000)})
     output = OutputFormat("parquet", "binary", "binary", compression=codec, file_size=10_000)
-    files = write_files(claim_unshared(tmp_path), "unit", output, [batch, batch], batch.schema)
+    files = write_placed(tmp_path, "unit", output, [batch, batch], batch.schema)
     names = [f"unit{f'-{n}' if n else ''}.parquet" for n in range(len(files))]
     assert sorted(file.name for file in files) == sorted(names)
     assert 5 < len(files) < 40
@@ -269,7 +214,7 @@ def test_hours_are_those_of_the_zones_clocks(tmp_path: Path, zone: str, folders:
     times = pa.array([second * 1_000_000 for second in seconds]).cast(pa.timestamp("us", "UTC"))
     batch = pa.record_batch({"i": pa.array(range(10)), "timestamp": times})
     hours = OutputFormat("parquet", "binary", "binary", parse_partitions(["hour"]), timezone=zone)
-    files = write_files(claim_unshared(tmp_path / "hours"), "unit", hours, [batch], batch.schema)
+    files = write_placed(tmp_path / "hours", "unit", hours, [batch], batch.schema)
     assert {file.name.split("/")[0].removeprefix("hour="): file.rows for file in files} == folders
     days = OutputFormat("parquet", "binary", "binary", parse_partitions(["date(timestamp)"]), timezone="Asia/Tokyo")
     assert write(tmp_path / "days", batch, days) == ["date=2013-03-31/unit.parquet", "date=2013-10-27/unit.parquet"]

@@ -22,9 +22,10 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
 from core.records.byte_strings import ByteStrings
 from core.spark.delta_table import commit_delta_table
+from core.spark.lake_folder import PlainFolder
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
-from core.spark.range_output import OutputFormat, claim_unshared
+from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
 from core.spark.replay import Replay, find_gaps, write_range
 from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same, find_topic_ids
@@ -68,7 +69,7 @@ def plan_of(ranges: list[OffsetRange], output: OutputFormat = PARQUET, **fields:
 
 def begin(directory: Path, plan: ReplayPlan) -> Replay:
     """Locked, until it is dropped or released."""
-    replay = Replay(directory)
+    replay = Replay(PlainFolder(directory))
     replay.lock.acquire()
     assert replay.freeze(plan.request, lambda: plan) == plan
     return replay
@@ -77,7 +78,7 @@ def begin(directory: Path, plan: ReplayPlan) -> Replay:
 def done(directory: Path, plan: ReplayPlan) -> Replay:
     replay = begin(directory, plan)
     for range_ in plan.ranges:
-        write_range(replay.claim, range_, plan)
+        replay.finish(write_range(replay.beside, range_, plan))
     replay.commit(plan)
     assert set(counts_by_all(directory, plan.output.kind)) == {sum(file.rows for file in replay.files(plan))}
     replay.lock.release()
@@ -194,7 +195,7 @@ def test_bytes_that_are_no_text_are_refused_or_made_base64(tmp_path: Path) -> No
     plan = plan_of(ranges_of(tmp_path / "t-0", 0, 3), OutputFormat("parquet", "string", "string"))
     replay = begin(tmp_path / "out", plan)
     with pytest.raises(PlogError, match="value, topic t partition 0 offset 1: the bytes are no UTF-8 text") as caught:
-        write_range(replay.claim, plan.ranges[0], plan)
+        replay.finish(write_range(replay.beside, plan.ranges[0], plan))
     assert "--value-format base64" in (caught.value.hint or "")
     assert list(replay.directory.glob("*.parquet")) == []
     assert list((replay.directory / "_plog").rglob("*.tmp")) == []
@@ -209,9 +210,8 @@ def test_a_column_to_partition_by_that_is_not_there(log_directory: Path, tmp_pat
         OutputFormat("parquet", "string", "string", parse_partitions(["hour"])),
         columns=("key",),
     )
-    claim = claim_unshared(tmp_path)
     with pytest.raises(UsageError, match="--partition-by hour: there is no column timestamp"):
-        write_range(claim, plan.ranges[0], plan)
+        write_range(tmp_path, plan.ranges[0], plan)
 
 
 # --- what is not there
@@ -241,7 +241,7 @@ def test_a_damaged_batch_fails_its_range_and_leaves_no_file(tmp_path: Path) -> N
     range_ = OffsetRange("t", 0, 0, 10_000, 1, directory=str(source))
     replay = begin(tmp_path / "out", plan_of([range_]))
     with pytest.raises(PlogError, match="position"):
-        write_range(replay.claim, range_, plan_of([range_]))
+        replay.finish(write_range(replay.beside, range_, plan_of([range_])))
     assert list(replay.directory.rglob("*.parquet")) == []
 
 
@@ -257,10 +257,10 @@ def test_lost_offsets_fail_their_range_or_are_noted(tmp_path: Path) -> None:
     (range_,) = ranges_of(tmp_path / "t-0", 0, 60)
     replay = begin(tmp_path / "out", plan_of([range_]))
     with pytest.raises(PlogError, match=f"offsets {first} to {end - 1}: segment {first} is missing"):
-        write_range(replay.claim, range_, plan_of([range_]))
+        replay.finish(write_range(replay.beside, range_, plan_of([range_])))
     assert replay.missing(plan_of([range_])) == [range_]
     allowed = plan_of([replace(range_, fails_if_gone=False)])
-    receipt = write_range(replay.claim, allowed.ranges[0], allowed)
+    receipt = write_range(replay.beside, allowed.ranges[0], allowed)
     assert receipt.records == 60 - (end - first)
     assert [gap[:3] for gap in receipt.gaps] == [(first, end, "missing")]
     assert find_gaps(range_, fails=False) == (receipt.records, receipt.gaps)
@@ -286,32 +286,28 @@ def test_another_job_does_not_mix_with_it(log_directory: Path, tmp_path: Path) -
 def test_a_folder_with_other_things_in_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(PlogError, match="is not empty"):
-        Replay(tmp_path).freeze(REQUEST, lambda: plan_of([]))
+        Replay(PlainFolder(tmp_path)).freeze(REQUEST, lambda: plan_of([]))
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_what_is_missing_is_done_and_the_rest_left_alone(log_directory: Path, tmp_path: Path) -> None:
     plan = plan_of(ranges_of(log_directory, 0, 600, 3000))
     replay = begin(tmp_path / "out", plan)
-    write_range(replay.claim, plan.ranges[1], plan)
+    replay.finish(write_range(replay.beside, plan.ranges[1], plan))
     (kept,) = replay.directory.glob("*.parquet")
     before = kept.stat().st_mtime_ns
-    stranger = replay.directory / f"{plan.ranges[0].name}.parquet"  # its task ended before its receipt
-    stranger.write_bytes(b"half")
-    (replay.directory / "_plog" / "x.tmp").write_bytes(b"half")
+    (replay.directory / f"{plan.ranges[0].name}.parquet").write_bytes(b"half")  # of a release that placed it first
     assert replay.missing(plan) == [plan.ranges[0], *plan.ranges[2:]]
     assert not replay.is_done
     with pytest.raises(PlogError, match=f"{len(plan.ranges) - 1} ranges have no receipt"):
         replay.commit(plan)
-    replay.clear(plan)
-    assert not stranger.exists()
-    assert not list((replay.directory / "_plog").glob("*.tmp"))
     for range_ in replay.missing(plan):
-        write_range(replay.claim, range_, plan)
-    (replay.directory / "_plog" / "y.tmp").write_bytes(b"of a task that was killed, and done by another")
+        replay.finish(write_range(replay.beside, range_, plan))
+    (replay.beside / "y.tmp").write_bytes(b"of a task that was killed, and done by another")
     replay.commit(plan)
     assert replay.is_done
-    assert not list((replay.directory / "_plog").glob("*.tmp"))
+    replay.lock.release()
+    assert not list((replay.directory / "_plog").rglob("*.tmp"))
     assert kept.stat().st_mtime_ns == before
     assert [r["offset"] for r in rows(replay.directory)] == list(range(600))
 
@@ -438,7 +434,7 @@ def test_a_delta_table_of_a_replays_files(log_directory: Path, tmp_path: Path, b
     )
     replay = begin(tmp_path / "out", plan)
     for range_ in plan.ranges:
-        write_range(replay.claim, range_, plan)
+        replay.finish(write_range(replay.beside, range_, plan))
     for _ in range(2):  # a rerun that does not know that it was done
         commit_delta_table(replay.directory, replay.files(plan), plan.output.partition_by, plan.id)
     replay.commit(plan)
@@ -450,5 +446,4 @@ def test_a_delta_table_of_a_replays_files(log_directory: Path, tmp_path: Path, b
         by_offset = dict(zip(found["offset"].to_pylist(), found["key"].to_pylist(), strict=True))
         assert all(key == f"k{offset // 3 * 3 % 9}" for offset, key in by_offset.items())
     assert replay.verify()[1] == []
-    replay.clear(plan)
     assert len(deltalake.DeltaTable(str(replay.directory)).file_uris()) == len(replay.files(plan))

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +25,18 @@ from cli.commands import spark_replay
 from core.common.errors import AccessError, DirectoryLockedError, PlogError
 from core.common.filesystem import FileSystem
 from core.spark import range_output, replay_lock
+from core.spark.lake_folder import PlainFolder
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import OutputFormat, Receipt, write_files, write_receipt
+from core.spark.range_output import OutputFormat, Receipt, write_files
 from core.spark.replay import Replay, write_range
-from core.spark.replay_lock import (
-    OWNER,
-    Claim,
-    LockOwner,
-    ReplayLock,
-    find_lock,
-    is_running,
-    lock_folder,
-    process_start,
-)
+from core.spark.replay_lock import LockOwner, ReplayLock, encode, is_running, process_start
 from core.spark.replay_plan import ReplayPlan
 from tests.support.for_each import for_each
 from tests.support.logs import append, make_batch, open_log
 from tests.support.server import call_plog
 
 PARQUET = OutputFormat("parquet", "binary", "binary")
-ELSEWHERE = LockOwner("another-machine", 4711, 99, "2026-11-23T10:00:00Z", holds_flock=True)
+ELSEWHERE = LockOwner("another-machine", 4711, 99, "2026-11-23T10:00:00Z")
 SCHEMA = pa.schema([pa.field("n", pa.int64())])
 
 
@@ -66,7 +58,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def begun(out: Path, plan: ReplayPlan, *, take_over: bool = False) -> Replay:
-    replay = Replay(out)
+    replay = Replay(PlainFolder(out))
     replay.lock.acquire(take_over=take_over)
     replay.freeze(plan.request, lambda: plan)
     return replay
@@ -74,10 +66,11 @@ def begun(out: Path, plan: ReplayPlan, *, take_over: bool = False) -> Replay:
 
 def set_owner(out: Path, owner: LockOwner) -> None:
     """Whoever has the lock is this one."""
-    found = find_lock(out)
-    assert found is not None
-    path = lock_folder(out, found[0]) / OWNER
-    path.write_text(json.dumps(owner.to_json()))
+    (out / find_lock(out)[1]).write_bytes(encode(asdict(owner)))
+
+
+def find_lock(out: Path) -> tuple[int, str, LockOwner | None]:
+    return ReplayLock(PlainFolder(out)).find()
 
 
 def tree(directory: Path) -> dict[str, bytes]:
@@ -92,8 +85,10 @@ def offsets(out: Path) -> list[int]:
 _OWNER = """
 import sys
 from pathlib import Path
+from core.spark.lake_folder import PlainFolder
 from core.spark.replay_lock import ReplayLock
-ReplayLock(Path(sys.argv[1])).acquire()
+lock = ReplayLock(PlainFolder(Path(sys.argv[1])))
+lock.acquire()
 print(flush=True)
 input()
 """
@@ -106,12 +101,12 @@ def killed_owner(out: Path, process: Callable[[subprocess.Popen[bytes]], None] =
     with subprocess.Popen([sys.executable, "-c", _OWNER, str(out)], cwd=root, **pipes) as owner:  # type: ignore[call-overload]
         assert owner.stdout.readline() == b"\n"
         with pytest.raises(DirectoryLockedError, match=f"process {owner.pid} on "):
-            ReplayLock(out).acquire()
+            ReplayLock(PlainFolder(out)).acquire()
         with pytest.raises(DirectoryLockedError, match=f"process {owner.pid} on "):
-            ReplayLock(out).acquire(take_over=True)  # it lives, and can be stopped
+            ReplayLock(PlainFolder(out)).acquire(take_over=True)  # it lives, and can be stopped
         owner.kill()
         process(owner)
-        return find_lock(out)[0]  # type: ignore[index]
+        return find_lock(out)[0]
 
 
 # --- one at a time
@@ -120,7 +115,7 @@ def killed_owner(out: Path, process: Callable[[subprocess.Popen[bytes]], None] =
 def test_the_second_is_refused_and_writes_nothing(out: Path, plan: ReplayPlan) -> None:
     first = begun(out, plan)
     before = tree(out)
-    with pytest.raises(DirectoryLockedError) as caught, Replay(out).locked():
+    with pytest.raises(DirectoryLockedError) as caught, Replay(PlainFolder(out)).locked():
         pass
     assert caught.value.exit_code == 3
     here = f"process {os.getpid()} on {socket.gethostname()}, which began at 20"
@@ -128,37 +123,37 @@ def test_the_second_is_refused_and_writes_nothing(out: Path, plan: ReplayPlan) -
     assert caught.value.hint == "wait for it to end, or stop it: the same command goes on from there"
     assert tree(out) == before
     first.lock.release()
-    with Replay(out).locked() as former:
+    with Replay(PlainFolder(out)).locked() as former:
         assert former is None
 
 
 def test_numbers_rise(out: Path) -> None:
     numbers = []
     for _ in range(3):
-        replay = Replay(out)
+        replay = Replay(PlainFolder(out))
         with replay.locked():
-            numbers.append(replay.claim.number)
-            assert find_lock(out) == (replay.claim.number, replay.lock._owner)
-        found = find_lock(out)
-        assert found is not None
-        assert found[0] > numbers[-1]
-        assert found[1].is_released
+            numbers.append(replay.lock.number)
+            replay.lock.remove_former()
+            assert find_lock(out)[0] == replay.lock.number
+        number, _, owner = find_lock(out)
+        assert number > numbers[-1]
+        assert owner is not None
+        assert owner.is_released
     assert numbers == sorted(set(numbers))
     assert len(list((out / "_plog").iterdir())) == 1
 
 
 def test_what_writes_holds_the_lock(out: Path, plan: ReplayPlan) -> None:
     replay = begun(out, plan)
-    write_range(replay.claim, plan.ranges[0], plan)
-    (out / f"{plan.ranges[1].name}.parquet").write_bytes(b"of another's task")
+    replay.finish(write_range(replay.beside, plan.ranges[0], plan))
     replay.lock.release()
     before = tree(out)
-    other = Replay(out)
+    other = Replay(PlainFolder(out))
     for write in (
-        lambda: other.clear(plan),
-        lambda: other.commit(plan),
+        lambda: other.finish(Receipt("u", (), 0)),
+        lambda: other.reopen([]),
         lambda: other.note_commits("g", {}),
-        lambda: replay.clear(plan),
+        lambda: replay.beside,
     ):
         with pytest.raises(AccessError, match="is not locked: a replay writes into its folder only while it holds"):
             write()
@@ -168,11 +163,11 @@ def test_what_writes_holds_the_lock(out: Path, plan: ReplayPlan) -> None:
 def test_reading_takes_no_lock(out: Path, plan: ReplayPlan) -> None:
     replay = begun(out, plan)
     for range_ in plan.ranges:
-        write_range(replay.claim, range_, plan)
+        replay.finish(write_range(replay.beside, range_, plan))
     replay.commit(plan)
     replay.lock.release()
     before = tree(out)
-    reader = Replay(out)
+    reader = Replay(PlainFolder(out))
     assert reader.find_plan(plan.request) == plan
     assert reader.is_done
     assert reader.verify()[1] == []
@@ -191,13 +186,13 @@ def test_of_many_at_once_one_gets_it(out: Path) -> None:
         nonlocal refused
         turns = 0
         while turns < 5:
-            replay = Replay(out)
+            replay = Replay(PlainFolder(out))
             try:
                 with replay.locked():
-                    inside.append(replay.claim.number)
+                    inside.append(replay.lock.number)
                     most.append(len(inside))
-                    replay.claim.ensure_held()
-                    inside.remove(replay.claim.number)
+                    replay.lock.ensure_held()
+                    inside.remove(replay.lock.number)
                     turns += 1
             except DirectoryLockedError:
                 refused += 1
@@ -212,26 +207,27 @@ def test_of_many_at_once_one_gets_it(out: Path) -> None:
     assert refused > 0
 
 
-def test_a_claim_that_comes_too_late(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between its look at the number and its rename, others had the folder, and one has it now."""
-    slow = ReplayLock(out)
-    rename = FileSystem.rename
+def test_a_lock_that_comes_too_late(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its look at the number and its file, others had the folder, and one has it now."""
+    slow = ReplayLock(PlainFolder(out))
+    link = FileSystem.link
     others: list[ReplayLock] = []
 
     def wait(self: FileSystem, old: Path, new: Path) -> None:
         if not others:
-            others.extend(ReplayLock(out) for _ in range(3))
+            others.extend(ReplayLock(PlainFolder(out)) for _ in range(3))
             for other in others:
                 other.acquire()
+                other.remove_former()
                 if other is not others[-1]:
                     other.release()
-        rename(self, old, new)
+        link(self, old, new)
 
-    monkeypatch.setattr(FileSystem, "rename", wait)
+    monkeypatch.setattr(FileSystem, "link", wait)
     with pytest.raises(DirectoryLockedError, match="is being replayed into by"):
         slow.acquire()
-    others[-1].claim.ensure_held()
-    assert [path.name for path in (out / "_plog").iterdir()] == [f"lock-{others[-1].claim.number}"]
+    others[-1].ensure_held()
+    assert [path.name for path in (out / "_plog").glob("lock-*")] == [f"lock-{others[-1].number}.json"]
 
 
 # --- taking over
@@ -239,13 +235,15 @@ def test_a_claim_that_comes_too_late(out: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_lock_of_a_killed_process_goes_to_the_next(out: Path) -> None:
     number = killed_owner(out)
-    replay = Replay(out)
+    replay = Replay(PlainFolder(out))
     with replay.locked() as former:
         assert former is not None
         assert former.host == socket.gethostname()
-        assert replay.claim.number == number + 1
+        assert replay.lock.number == number + 1
+        lost = ReplayLock(PlainFolder(out))
+        lost.number = number
         with pytest.raises(DirectoryLockedError, match=f"was taken over by process {os.getpid()} on "):
-            Claim(out, number).ensure_held()
+            lost.ensure_held()
 
 
 def test_a_killed_process_that_nobody_waited_for(out: Path) -> None:
@@ -255,7 +253,7 @@ def test_a_killed_process_that_nobody_waited_for(out: Path) -> None:
         while process_start(process.pid):
             pass
         assert Path(f"/proc/{process.pid}").exists()
-        with Replay(out).locked() as former:
+        with Replay(PlainFolder(out)).locked() as former:
             assert former is not None
             assert former.pid == process.pid
 
@@ -266,8 +264,6 @@ def test_a_killed_process_that_nobody_waited_for(out: Path) -> None:
     ("owner", "hint"),
     [
         (ELSEWHERE, "--take-over"),
-        (replace(ELSEWHERE, holds_flock=False), "--take-over"),
-        (replace(ELSEWHERE, host=socket.gethostname(), holds_flock=False), "--take-over"),
         (replace(ELSEWHERE, host=socket.gethostname(), pid=os.getppid(), started=process_start(os.getppid())), "stop"),
     ],
 )
@@ -275,33 +271,30 @@ def test_an_owner_that_may_live(out: Path, plan: ReplayPlan, owner: LockOwner, h
     """On another machine, or on one without flock, it is taken over by a word; on this machine only when it is gone."""
     lost = begun(out, plan)
     set_owner(out, owner)
-    lost.lock._close()
+    lost.folder.let_go()
     before = tree(out)
     with pytest.raises(DirectoryLockedError, match=f"process {owner.pid} on {owner.host}") as caught:
-        Replay(out).lock.acquire()
+        Replay(PlainFolder(out)).lock.acquire()
     assert hint in (caught.value.hint or "")
     assert tree(out) == before
     if hint == "stop":
         with pytest.raises(DirectoryLockedError):
-            Replay(out).lock.acquire(take_over=True)
+            Replay(PlainFolder(out)).lock.acquire(take_over=True)
         return
-    replay = Replay(out)
+    replay = Replay(PlainFolder(out))
     with replay.locked(take_over=True) as former:
         assert former == owner
-        replay.clear(plan)
+        replay.freeze(plan.request, lambda: plan)
 
 
-@for_each("content", ["", "[]", "{}", '{"host": 1}', None])
-def test_an_owner_that_is_not_known(tmp_path: Path, content: str | None) -> None:
+@for_each("content", ["", "[]", "{}", '{"host": 1}'])
+def test_an_owner_that_is_not_known(tmp_path: Path, content: str) -> None:
     out = tmp_path / "out"
-    ReplayLock(out).acquire()
-    path = lock_folder(out, 1) / OWNER
-    path.unlink()
-    if content is not None:
-        path.write_text(content)
+    ReplayLock(PlainFolder(out)).acquire()
+    (out / "_plog" / "lock-1.json").write_text(content)
     with pytest.raises(DirectoryLockedError, match="is being replayed into by an unknown process"):
-        ReplayLock(out).acquire()
-    with Replay(out).locked(take_over=True):
+        ReplayLock(PlainFolder(out)).acquire()
+    with Replay(PlainFolder(out)).locked(take_over=True):
         pass
 
 
@@ -312,23 +305,23 @@ def test_where_there_is_no_flock(out: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    lock = ReplayLock(out)
+    lock = ReplayLock(PlainFolder(out))
     lock.acquire()
-    set_owner(out, replace(lock._owner, pid=os.getppid(), started=process_start(os.getppid())))  # type: ignore[type-var]
+    set_owner(out, replace(LockOwner.here(), pid=os.getppid(), started=process_start(os.getppid())))
     with pytest.raises(DirectoryLockedError, match=f"process {os.getppid()} on"):
-        ReplayLock(out).acquire(take_over=True)
-    set_owner(out, replace(lock._owner, pid=os.getppid(), started=1))  # type: ignore[type-var]
+        ReplayLock(PlainFolder(out)).acquire(take_over=True)
+    set_owner(out, replace(LockOwner.here(), pid=os.getppid(), started=1))
     with pytest.raises(DirectoryLockedError) as caught:
-        ReplayLock(out).acquire()
+        ReplayLock(PlainFolder(out)).acquire()
     assert "--take-over" in (caught.value.hint or "")
-    with Replay(out).locked(take_over=True):
+    with Replay(PlainFolder(out)).locked(take_over=True):
         pass
 
 
 def test_a_folder_that_can_not_be_locked(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(AccessError, match=f"could not lock {tmp_path / 'out'}: "):
-        ReplayLock(tmp_path / "out").acquire()
+    with pytest.raises(AccessError, match=f"could not read {tmp_path / 'out'}.*: not a directory"):
+        ReplayLock(PlainFolder(tmp_path / "out")).acquire()
 
 
 def test_whether_a_process_runs() -> None:
@@ -354,43 +347,43 @@ def batch(*numbers: int) -> Any:
     return pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
 
 
-def test_no_receipt_of_an_older_number(out: Path, plan: ReplayPlan, lost: Replay) -> None:
-    old = pickle.loads(pickle.dumps(lost.claim))  # as a task has it
+def test_nothing_of_an_older_number(out: Path, plan: ReplayPlan, lost: Replay) -> None:
+    old = pickle.loads(pickle.dumps(lost.beside))  # as a task has it
+    written = write_range(old, plan.ranges[1], plan)  # the driver does not know it yet
     winner = begun(out, plan, take_over=True)
     before = tree(out)
     for write in (
         lambda: write_range(old, plan.ranges[0], plan),
-        lambda: write_receipt(old, Receipt("all", (), 0)),
         lambda: write_files(old, "part-00000", PARQUET, [batch(1)], SCHEMA),
-        lambda: lost.clear(plan),
-        lambda: lost.note_commits("g", {}),
-        old.ensure_held,
+        lambda: lost.folder.create("_plog/receipts/x.json", b""),
+        lambda: lost.folder.replace("_plog/plan.json", b""),
+        lambda: lost.folder.delete("_plog/plan.json"),
     ):
-        (out / f"{plan.ranges[0].name}.parquet").write_bytes(b"of the winner's task, before its receipt")
+        with pytest.raises(AccessError, match="no such file or directory"):
+            write()
+    for write in (lambda: lost.note_commits("g", {}), lambda: lost.reopen([]), lambda: lost.finish(written)):
         with pytest.raises(
             DirectoryLockedError, match=f"{out} was taken over by process {os.getpid()} on .*: lock 1 is"
         ):
             write()
-        assert (out / f"{plan.ranges[0].name}.parquet").read_bytes().startswith(b"of the winner")
-        (out / f"{plan.ranges[0].name}.parquet").unlink()
-        assert tree(out) == before
+    assert tree(out) == before
     assert winner.missing(plan) == list(plan.ranges)
     for range_ in plan.ranges:
-        write_range(winner.claim, range_, plan)
+        winner.finish(write_range(winner.beside, range_, plan))
     winner.commit(plan)
     with pytest.raises(DirectoryLockedError):
         lost.commit(plan)
     lost.lock.release()
-    winner.claim.ensure_held()
+    winner.lock.ensure_held()
     assert offsets(out) == list(range(60))
 
 
-@pytest.mark.parametrize("step", range(11))
+@pytest.mark.parametrize("step", range(30))
 def test_taken_over_at_every_step(
     out: Path, plan: ReplayPlan, lost: Replay, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task stands still before a rename of its own, or while it writes; somebody takes the folder over, clears and
-    finishes it; the task goes on. Its file counts if its receipt was there before that, and not otherwise.
+    """A task or its driver stands still before a rename of its own, or while it writes; somebody takes the folder over,
+    and finishes it; the first goes on. Its file counts if its receipt was there before that, and not otherwise.
     """
     steps = 0
     winners: list[Replay] = []
@@ -398,9 +391,8 @@ def test_taken_over_at_every_step(
     def finish() -> None:
         winner = begun(out, plan, take_over=True)
         winners.append(winner)
-        winner.clear(plan)
         for range_ in winner.missing(plan):
-            write_range(winner.claim, range_, plan)
+            winner.finish(write_range(winner.beside, range_, plan))
         winner.commit(plan)
 
     def stop() -> None:
@@ -411,7 +403,7 @@ def test_taken_over_at_every_step(
                 finish()
 
     for kind, name in (
-        (FileSystem, "rename"), (FileSystem, "sync_directory"), (os, "fsync"),
+        (FileSystem, "rename"), (FileSystem, "link"), (FileSystem, "sync_directory"), (os, "fsync"),
         (pq.ParquetWriter, "write_batch"), (range_output._OpenFile, "close"),
     ):  # fmt: skip
         original = getattr(kind, name)
@@ -422,20 +414,21 @@ def test_taken_over_at_every_step(
 
         monkeypatch.setattr(kind, name, halting)
     try:
-        write_range(lost.claim, plan.ranges[0], plan)
-    except DirectoryLockedError:
+        lost.finish(write_range(lost.beside, plan.ranges[0], plan))
+    except AccessError:
         assert winners
     if not winners:
         monkeypatch.undo()
         finish()
-        assert step == 10
+        assert step > 12
     assert offsets(out) == list(range(60))
     (winner,) = winners
     assert winner.verify()[1] == []
     receipt = winner.find_receipt(plan.ranges[0].name)
     assert receipt is not None
     assert receipt.records == 30
-    assert [path.name for path in (out / "_plog").glob("lock-*")] == [f"lock-{winner.claim.number}"]
+    names = sorted(path.name for path in (out / "_plog").glob("*-*"))
+    assert names == [f"lock-{winner.lock.number}.json", f"writing-{winner.lock.number}"]
 
 
 # --- files of others
@@ -443,16 +436,13 @@ def test_taken_over_at_every_step(
 
 def test_files_that_nobody_knows_are_told_and_stay(out: Path, plan: ReplayPlan) -> None:
     replay = begun(out, plan)
-    write_range(replay.claim, plan.ranges[0], plan)
-    (out / f"{plan.ranges[1].name}.parquet").write_bytes(b"its task ended before its receipt")
+    replay.finish(write_range(replay.beside, plan.ranges[0], plan))
     strangers = ["mine.parquet", "notes.txt", "sub/part-00000.parquet", "part-00000.parquet", "day=1/x.parquet"]
     for name in strangers:
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_bytes(b"mine")
     assert replay.unknown_files(plan) == sorted(strangers)
-    replay.clear(plan)
-    assert not (out / f"{plan.ranges[1].name}.parquet").exists()
-    write_range(replay.claim, plan.ranges[1], plan)
+    replay.finish(write_range(replay.beside, plan.ranges[1], plan))
     replay.commit(plan)
     assert all((out / name).read_bytes() == b"mine" for name in strangers)
     assert replay.unknown_files(plan) == sorted(strangers)
@@ -464,27 +454,65 @@ def test_another_replay_gets_nothing_written(out: Path, plan: ReplayPlan) -> Non
     begun(out, plan).lock.release()
     before = tree(out)
     with pytest.raises(PlogError, match="holds another replay"):
-        Replay(out).find_plan({"topics": ["u"]})
+        Replay(PlainFolder(out)).find_plan({"topics": ["u"]})
     assert tree(out) == before
 
 
 def test_killed_while_it_takes_over(out: Path, plan: ReplayPlan) -> None:
-    """The folders of all numbers before go, and what was being claimed."""
+    """It had got its number, and not removed what was before."""
     begun(out, plan)
-    number = killed_owner_after(out)
-    (out / "_plog" / "claim-0123").mkdir()
-    with Replay(out).locked() as former:
+    number, _, owner = find_lock(out)
+    assert owner is not None
+    (out / "_plog" / f"lock-{number + 1}.json").write_bytes(encode(asdict(replace(owner, pid=1 << 22))))
+    replay = Replay(PlainFolder(out))
+    with replay.locked() as former:
         assert former is not None
-        assert sorted(path.name for path in (out / "_plog").glob("*-*")) == [f"lock-{number + 1}"]
+        replay.freeze(plan.request, lambda: plan)
+        names = sorted(path.name for path in (out / "_plog").glob("*-*"))
+        assert names == [f"lock-{number + 2}.json", f"writing-{number + 2}"]
 
 
-def killed_owner_after(out: Path) -> int:
-    """It had got its number, and not removed the folder before."""
-    (number, owner) = find_lock(out)  # type: ignore[misc]
-    folder = lock_folder(out, number + 1)
+def test_a_receipt_whose_files_have_no_place_yet(out: Path, plan: ReplayPlan) -> None:
+    """Its driver died after it; the next one brings them there, and the range is not written again."""
+    lost = begun(out, plan)
+    receipt = write_range(lost.beside, plan.ranges[0], plan)
+    lost.folder.create(f"_plog/receipts/{receipt.unit}.json", json.dumps(receipt.to_json()).encode())
+    lost.folder.let_go()
+    set_owner(out, ELSEWHERE)
+    winner = begun(out, plan, take_over=True)
+    assert offsets(out) == list(range(30))
+    assert winner.missing(plan) == [plan.ranges[1]]
+
+
+def test_attempts_at_one_range(out: Path, plan: ReplayPlan) -> None:
+    """The files of the first one that ends are taken, and both know which."""
+    replay = begun(out, plan)
+    first = write_range(replay.beside, plan.ranges[0], plan)
+    assert write_range(replay.beside, plan.ranges[0], plan).files[0].source == first.files[0].source
+    assert len(list(replay.beside.glob("*.tmp"))) == 1
+    replay.finish(first)
+    assert offsets(out) == list(range(30))
+
+
+# --- a folder that an earlier release locked
+
+
+def test_a_lock_of_an_earlier_release(out: Path, plan: ReplayPlan) -> None:
+    """Its file was in the folder of what it wrote; its receipts said nothing of where files were before."""
+    folder = out / "_plog" / "lock-7"
+    folder.mkdir(parents=True)
+    owner = asdict(ELSEWHERE) | {"holds_flock": True}
+    (folder / "owner.json").write_bytes(encode(owner))
+    with pytest.raises(DirectoryLockedError, match=r"process 4711 on another-machine.* \(lock 7\)"):
+        Replay(PlainFolder(out)).lock.acquire()
+    replay = begun(out, plan, take_over=True)
+    assert replay.lock.number == 8
+    assert not folder.exists()
+    replay.lock.release()
+    (folder.with_name("lock-9.json")).unlink()
     folder.mkdir()
-    (folder / OWNER).write_text(json.dumps(replace(owner, pid=1 << 22).to_json()))
-    return number + 1
+    (folder / "owner.json").write_bytes(encode(owner | {"is_released": True}))
+    begun(out, plan)
 
 
 # --- the command, with tasks that run here
@@ -510,9 +538,8 @@ class Command:
 
 
 def write_here(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], _: str) -> None:
-    replay.clear(plan)
     for range_ in todo:
-        write_range(replay.claim, range_, plan)
+        replay.finish(write_range(replay.beside, range_, plan))
 
 
 @pytest.fixture
@@ -523,7 +550,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 @pytest.mark.longer
 def test_the_command_refuses_and_takes_over(job: Command) -> None:
-    ReplayLock(job.out).acquire()
+    ReplayLock(PlainFolder(job.out)).acquire()
     set_owner(job.out, ELSEWHERE)
     before = tree(job.out)
     code, said = job.run()
@@ -565,7 +592,7 @@ def test_the_command_tells_of_files_that_are_not_its_own(job: Command, monkeypat
 @pytest.mark.longer
 def test_a_delta_table_is_locked_as_other_folders_are(job: Command) -> None:
     job.kind = "delta"
-    lock = ReplayLock(job.out)
+    lock = ReplayLock(PlainFolder(job.out))
     lock.acquire()
     assert job.run()[0] == 3
     lock.release()

@@ -49,14 +49,14 @@ _REPLAY = """
 import sys
 from pathlib import Path
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import OutputFormat, claim_unshared, make_state
+from core.spark.range_output import OutputFormat
 from core.spark.replay import write_range
 from core.spark.replay_plan import ReplayPlan
 out = Path(sys.argv[2])
-make_state(out)
+out.mkdir()
 range_ = OffsetRange("docs", 0, 0, int(sys.argv[3]), 1, directory=sys.argv[1] + "/docs-0")
 plan = ReplayPlan({}, (range_,), OutputFormat("parquet", "binary", "binary"))
-print(write_range(claim_unshared(out), range_, plan).records, 0)
+print(write_range(out, range_, plan).records, 0)
 """
 
 _CONSUME = """
