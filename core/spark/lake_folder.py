@@ -94,25 +94,30 @@ class PlainFolder:
         return None
 
     def create(self, name: str, content: bytes, *, holds: bool = False) -> bool:
-        with self._explained(name, "write"), self._written(name, content) as beside, ExitStack() as stack:
-            if holds:
-                fd = open_regular(beside, os.O_RDWR)
-                stack.callback(os.close, fd)
-                with suppress(OSError):  # a file system without such locks
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            try:
-                self.filesystem.link(beside, self.directory / name)
-            except FileExistsError:
-                return False
-            self.filesystem.sync_directory((self.directory / name).parent)
+        with ExitStack() as stack:
+            with self._explained(name, "write"), self._written(name, content) as beside:
+                if holds:
+                    fd = open_regular(beside, os.O_RDWR)
+                    stack.callback(os.close, fd)
+                    with suppress(OSError):  # a file system without such locks
+                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                try:
+                    self.filesystem.link(beside, self.directory / name)
+                except FileExistsError:
+                    return False
+                self.filesystem.sync_directory((self.directory / name).parent)
             if holds:
                 self._held = stack.pop_all()
         return True
 
     def replace(self, name: str, content: bytes) -> None:
         with self._explained(name, "write"), self._written(name, content) as beside:
-            self.filesystem.rename(beside, self.directory / name)
-            self.filesystem.sync_directory((self.directory / name).parent)
+            self._rename(beside, self.directory / name)
+
+    def _rename(self, old: Path, new: Path) -> None:
+        self.filesystem.rename(old, new)
+        for folder in {new.parent, old.parent}:  # of which either may hold the name after a power cut
+            self.filesystem.sync_directory(folder)
 
     @contextmanager
     def _written(self, name: str, content: bytes) -> Iterator[Path]:
@@ -143,10 +148,9 @@ class PlainFolder:
             self._make_folder(new.parent)
             try:
                 self.filesystem.sync_file(old)
-                self.filesystem.rename(old, new)
+                self._rename(old, new)
             except FileNotFoundError:
                 return False
-            self.filesystem.sync_directory(new.parent)
         return True
 
     def delete(self, name: str) -> None:
