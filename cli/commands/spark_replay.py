@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.output import OUTPUT, Listing, OutputFormat, Row, write_rows
+from cli.output import OUTPUT, Listing, OutputFormat, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import find_spark_access, level_of
 from cli.terminal import say
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from core.pipeline.session import Session
     from core.spark.group_commit import Notes
     from core.spark.offset_range import OffsetRange
-    from core.spark.replay import Replay
+    from core.spark.replay import Proof, Prove, Replay
     from core.spark.replay_plan import ReplayPlan
     from core.spark.spark_settings import SparkSettings
     from core.spark.topic_replay import Lane, TopicReplay
@@ -428,7 +428,8 @@ def _reopen(replay: Replay, plan: ReplayPlan) -> None:
         if is_committed(Path(replay.where), plan.id):
             return
     lost = replay.find_lost_files(plan)
-    ranges = replay.ranges_of(plan, lost)
+    units = replay.units(plan)
+    ranges = [range_ for unit in lost for range_ in units[unit]]
     ensure_source_is_the_same(plan, ranges)
     for range_ in ranges:
         find_gaps(range_)
@@ -656,32 +657,19 @@ def _verify(where: str, settings: SparkSettings, output: OutputFormat) -> int:
         last = replay.manifest()
         manifests = [*replay.earlier_manifests(plan_of_manifest(last)), last]
         plans = [plan_of_manifest(manifest).reached_by(find_spark_access()) for manifest in manifests]
-        rows: list[Row]
-        if "proof" in last:
-            from core.spark.lake_replay import verify_rounds
-            from core.spark.lake_writer import SparkWriter
-
-            with spark.explained() as session:
-                for plan, manifest in zip(plans, manifests, strict=True):
-                    writer = SparkWriter(session, replay.folder, plan, spark.log)
-                    _compare(verify_rounds(replay, writer, plan, manifest), plan, problems, notes)
-            problems += [f"{name} is not of this replay" for name in replay.unknown_files(plans[-1])]
-            rows = [{"file": f["name"], "bytes": f["bytes"]} for manifest in manifests for f in manifest["files"]]
-            count = sum(proof["rows"] for manifest in manifests for proof in manifest["proof"])
-        else:
-            files, problems = replay.verify()
-            for plan in [] if problems else plans:
-                if plan.is_of_older_release:
-                    reason = "an older release of plog wrote it, and this one can't write it again to compare it"
-                    notes += [f"{range_.name}: {reason}" for range_ in plan.ranges]
-                else:
-                    found = replay.compare_with_log(plan)
-                    _compare((((r,), problem, is_good) for r, problem, is_good in found), plan, problems, notes)
-            rows = [{"file": f.name, "rows": f.rows, "sha256": f.digest} for f in files]
-            count = sum(file.rows for file in files)
+        for plan, manifest in zip(plans, manifests, strict=True):
+            with _prover(replay, plan, spark) as prove:
+                _compare(replay.verify(plan, manifest, prove), plan, problems, notes)
+        files = [file for manifest in manifests for file in manifest["files"]]
+        unknown = set(replay.unknown_files(plans[-1])) - {file["name"] for file in files}
+        ending = "" if "proof" in last else plans[-1].output.ending
+        problems += [f"{name} is not of this replay" for name in sorted(unknown) if name.endswith(ending)]
+    named = ["rows", "sha256"] if "proof" not in last else ["bytes"]
+    rows = [{"file": file["name"], **{name: file[name] for name in named}} for file in files]
+    count = sum(one["rows"] for manifest in manifests for one in manifest.get("proof", manifest["files"]))
     if output is not OutputFormat.table:
-        write_rows(rows, list(rows[0]) if rows else ["file", "rows", "sha256"], output)
-    for problem in [*problems, *notes]:
+        write_rows(rows, ["file", *named], output)
+    for problem in dict.fromkeys([*problems, *notes]):
         say(f"error: {replay.where}: {problem}")
     if problems:
         verdict = "not as the manifest and the log say"
@@ -696,17 +684,27 @@ def _verify(where: str, settings: SparkSettings, output: OutputFormat) -> int:
     return 1 if problems or notes or not is_whole else 0
 
 
-def _compare(
-    compared: Iterable[tuple[Sequence[OffsetRange], str, bool]],
-    plan: ReplayPlan,
-    problems: list[str],
-    notes: list[str],
-) -> None:
-    """Adds to the problems, and to what could not be compared. Each element is of some ranges."""
+@contextmanager
+def _prover(replay: Replay, plan: ReplayPlan, spark: _Spark) -> Iterator[Prove]:
+    """Raises PlogError if Spark fails in the block."""
+    from core.spark.replay import prove_range
+
+    if not plan.rounds:
+        yield partial(prove_range, replay, plan)
+        return
+    from core.spark.lake_replay import prove_round
+    from core.spark.lake_writer import SparkWriter
+
+    with spark.explained() as session:
+        yield partial(prove_round, SparkWriter(session, replay.folder, plan, spark.log), plan)
+
+
+def _compare(proofs: Iterable[Proof], plan: ReplayPlan, problems: list[str], notes: list[str]) -> None:
+    """Adds to the problems, and to what could not be compared."""
     from cli.progress import Progress
 
     with Progress("compared", "ranges", sum(range_.size_bytes for range_ in plan.ranges)) as progress:
-        for ranges, problem, is_comparable in compared:
+        for ranges, problem, could_compare in proofs:
             progress.add(len(ranges), sum(range_.size_bytes for range_ in ranges))
             if problem:
-                (problems if is_comparable else notes).append(problem)
+                (problems if could_compare else notes).append(problem)

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
-
-import msgspec
 
 from core.common.errors import PlogError
 from core.spark.lake_folder import LakeFolder
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import Receipt, WrittenFile
-from core.spark.replay import DELTA_LOG, Gaps, Replay, RoundProof
+from core.spark.replay import DELTA_LOG, Gaps, Proof, Replay
 from core.spark.replay_plan import ReplayPlan
 
 _ATTEMPTS = 2
@@ -154,7 +152,7 @@ def _find_commit(folder: LakeFolder, plan_id: str, version: int) -> tuple[str, l
         content = folder.read(f"{DELTA_LOG}/{name}") if re.fullmatch(r"\d{20}\.json", name) else None
         if content is None or plan_id.encode() not in content:
             continue
-        actions = {kind: [] for kind in ("txn", "commitInfo", "add")}  # type: dict[str, list[dict[str, Any]]]
+        actions: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("txn", "commitInfo", "add")}
         for line in content.splitlines():
             for kind, fields in json.loads(line).items():
                 actions.setdefault(kind, []).append(fields)
@@ -168,39 +166,18 @@ def _find_commit(folder: LakeFolder, plan_id: str, version: int) -> tuple[str, l
 # --- the proof
 
 
-def verify_rounds(
-    replay: Replay, writer: RoundWriter, plan: ReplayPlan, manifest: Mapping[str, Any]
-) -> Iterator[tuple[Sequence[OffsetRange], str, bool]]:
-    """Yields the ranges of each round of a plan's manifest, the problem of its files ("" if they are exact), and
-    whether they could be compared with the log.
-    """
-    is_replaced = (lambda _: False) if plan.output.kind == "delta" else replay.find_replaced()
-    sizes, names = replay.folder.sizes(), [file["name"] for file in manifest["files"]]
-    proofs = msgspec.convert(manifest["proof"], list[RoundProof])
-    for proof, ranges in zip(proofs, plan.units.values(), strict=True):
-        files, names = names[: proof.files], names[proof.files :]
-        missing = [name for name in files if name not in sizes]
-        if replaced := missing if plan.output.kind == "delta" else [name for name in files if is_replaced(name)]:
-            yield ranges, f"{replaced[0]} is not in the Delta table any more: others rewrote its rows", False
-        elif missing:
-            yield ranges, f"{missing[0]} is missing", True
-        elif (writer.measure(files) if files else NOTHING) != (proof.rows, proof.digest):
-            yield ranges, f"the files of round {proof.unit} have other rows than were written", True
-        else:
-            yield ranges, *_compare_with_log(writer, plan, ranges, proof)
-
-
-def _compare_with_log(
-    writer: RoundWriter, plan: ReplayPlan, ranges: Sequence[OffsetRange], proof: RoundProof
-) -> tuple[str, bool]:
+def prove_round(writer: RoundWriter, plan: ReplayPlan, receipt: Receipt, ranges: Sequence[OffsetRange]) -> Proof:
+    """Looks whether the files of a round have the rows that were written, and the log."""
+    names, written = [file.name for file in receipt.files], Measure(receipt.rows, receipt.digest)
+    if (writer.measure(names) if names else NOTHING) != written:
+        return Proof(ranges, f"the files of round {receipt.unit} have other rows than were written")
     try:
         found = writer.measure_log(ranges)
     except PlogError as error:
-        return f"the log can't be compared: {error}", False
-    if found == (proof.rows, proof.digest):
-        return "", True
+        return Proof(ranges, f"the log can't be compared: {error}", could_compare=False)
     by = f"{plan.transform} makes of the log" if plan.transform else "the log has"
-    return f"round {proof.unit} has {proof.rows} rows, and {by} {found.rows} other ones", True
+    said = f"round {receipt.unit} has {written.rows} rows, and {by} {found.rows} other ones"
+    return Proof(ranges, "" if found == written else said)
 
 
 def _is_written(name: str) -> bool:

@@ -29,13 +29,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -79,16 +78,16 @@ Gaps = tuple[tuple[int, int, str, str], ...]
 """The gaps of a `Receipt`."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundProof:
-    """What a manifest says of a round of Spark's writer: how many of its files are the round's, their rows, and a
-    digest of the rows that does not depend on their order.
-    """
+class Proof(NamedTuple):
+    """`problem`: of the files of these ranges, "" if they are exact; `could_compare`: with the log."""
 
-    unit: str
-    files: int
-    rows: int
-    digest: str
+    ranges: Sequence[OffsetRange]
+    problem: str
+    could_compare: bool = True
+
+
+Prove = Callable[[Receipt, Sequence[OffsetRange]], Proof]
+"""Looks at the files of a unit, which are all there."""
 
 
 class Replay:
@@ -223,26 +222,24 @@ class Replay:
         hint = "remove it, and the same command replays its records again"
         return self._read(f"receipts/{unit}.json", Receipt.from_json, hint)
 
+    def units(self, plan: ReplayPlan) -> Mapping[str, Sequence[OffsetRange]]:
+        """Returns the units of the plan. Earlier releases wrote jobs that shuffle as one unit."""
+        if plan.is_of_older_release and self.find_receipt(plan.prefix + WHOLE) is not None:
+            return {plan.prefix + WHOLE: plan.ranges}
+        return plan.units
+
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
         """Returns the receipts of the units that are done."""
-        units = dict.fromkeys((plan.prefix + WHOLE, *plan.units))
-        return [receipt for unit in units if (receipt := self.find_receipt(unit)) is not None]
+        return [receipt for unit in self.units(plan) if (receipt := self.find_receipt(unit)) is not None]
 
     def missing_units(self, plan: ReplayPlan) -> dict[str, Sequence[OffsetRange]]:
         """Returns the units that have no receipt yet."""
-        done = {name.removesuffix(".json") for name in self.folder.names(f"{STATE}/receipts") or ()}
-        if plan.prefix + WHOLE in done:
-            return {}
-        return {unit: ranges for unit, ranges in plan.units.items() if unit not in done}
+        done = set(self.folder.names(f"{STATE}/receipts") or ())
+        return {unit: ranges for unit, ranges in self.units(plan).items() if f"{unit}.json" not in done}
 
     def missing(self, plan: ReplayPlan) -> list[OffsetRange]:
         """Returns the ranges that are in no receipt yet."""
         return [range_ for ranges in self.missing_units(plan).values() for range_ in ranges]
-
-    def ranges_of(self, plan: ReplayPlan, units: Iterable[str]) -> list[OffsetRange]:
-        """Returns the ranges of units that have receipts."""
-        known = {plan.prefix + WHOLE: plan.ranges, **plan.units}
-        return [range_ for unit in units for range_ in known[unit]]
 
     def find_lost_files(self, plan: ReplayPlan) -> dict[str, list[str]]:
         """Finds, by unit, files that the receipts name and that are no longer in the folder. Raises PlogError for a
@@ -314,7 +311,9 @@ class Replay:
             "left_out": {receipt.unit: receipt.left_out for receipt in receipts if receipt.left_out},
         }
         if plan.rounds:
-            fields["proof"] = [asdict(RoundProof(r.unit, len(r.files), r.rows, r.digest)) for r in receipts]
+            fields["proof"] = [
+                {"unit": one.unit, "files": len(one.files), "rows": one.rows, "digest": one.digest} for one in receipts
+            ]
         self._write(MANIFEST, plan.to_json() | fields)
 
     def manifest(self) -> dict[str, Any]:
@@ -353,7 +352,6 @@ class Replay:
             for file in fields["files"]:
                 WrittenFile.from_json(file)
             msgspec.convert(fields.get("left_out", {}), dict[str, list[str]])
-            msgspec.convert(fields.get("proof", []), list[RoundProof])
             msgspec.convert(fields["id"], str)
             plan_of_manifest(fields)
             return fields
@@ -438,66 +436,41 @@ class Replay:
 
     # --- the proof
 
-    def find_replaced(self) -> Callable[[str], bool]:
-        """Returns a function that tells whether the log of a Delta table has removed a file."""
-        if not self._is_table:
-            return lambda _: False
-        from core.spark.delta_table import active_files, ensure_delta
-
-        ensure_delta()
-        active = active_files(Path(self.where))
-        return lambda name: name not in active
-
-    def verify(self) -> tuple[list[WrittenFile], list[str]]:
-        """Returns the files of all manifests, and the problems: files that are missing, changed or not of the replay. A
-        Delta table may have other files, and no longer all of these.
-        """
-        manifest = self.manifest()
-        replaced = self.find_replaced()
-        manifests = [*self.earlier_manifests(plan_of_manifest(manifest)), manifest]
-        promised = [WrittenFile.from_json(fields) for manifest in manifests for fields in manifest["files"]]
-        problems = []
-        if promised and plan_of_manifest(manifest).is_of_table and not self._is_table:
-            problems.append(f"{DELTA_LOG} is missing: it is no Delta table any more")
-        for file in promised:
-            path = self.directory / file.name
-            if replaced(file.name):
+    def verify(self, plan: ReplayPlan, manifest: Mapping[str, Any], prove: Prove) -> Iterator[Proof]:
+        """Proves each unit of a plan's manifest. Raises what `prove` raises."""
+        promised = {file.name: file for file in map(WrittenFile.from_json, manifest["files"])}
+        if promised and plan.is_of_table and not self._is_table:
+            yield Proof((), f"{DELTA_LOG} is missing: it is no Delta table any more")
+        sizes, is_replaced = self.folder.sizes(), self._find_replaced(plan)
+        for unit, ranges in self.units(plan).items():
+            receipt = self.find_receipt(unit)
+            if receipt is None:
+                said = f"{_receipt_name(unit)} is missing: its files can't be told from others"
+                yield Proof(ranges, said, could_compare=False)
                 continue
-            if not path.exists():
-                problems.append(f"{file.name} is missing")
-            elif _digest(path) != file.digest:
-                problems.append(f"{file.name} is not what was written")
-        names = {file.name for file in promised}
-        ending = plan_of_manifest(manifest).output.ending
-        for path in [] if self._is_table else sorted(self.directory.rglob(f"*{ending}")):
-            name = str(path.relative_to(self.directory))
-            if name not in names and not name.startswith("_"):
-                problems.append(f"{name} is not of this replay")
-        return promised, problems
+            names = [file.name for file in receipt.files]
+            if replaced := [name for name in names if is_replaced(name)]:
+                said = f"{replaced[0]} is not in the Delta table any more: others rewrote its rows"
+                yield Proof(ranges, said, could_compare=False)
+            elif missing := [name for name in names if name not in sizes]:
+                yield Proof(ranges, f"{missing[0]} is missing")
+            elif list(map(promised.get, names)) != list(receipt.files):
+                yield Proof(ranges, f"the manifest says otherwise than {_receipt_name(unit)}")
+            else:
+                yield prove(receipt, ranges)
 
-    def compare_with_log(self, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
-        """Yields each range, the difference of its files from the log ("" if they are exact), and whether it could be
-        compared. The range is written again elsewhere, and compared.
-        """
-        is_replaced = self.find_replaced()
-        for range_ in plan.ranges:
-            yield range_, *self._compare_with_log(range_, plan, is_replaced)
+    def _find_replaced(self, plan: ReplayPlan) -> Callable[[str], bool]:
+        """Returns a function that tells whether the log of a Delta table has removed a file."""
+        if plan.output.kind == "delta":
+            there = set(self.folder.sizes())
+        elif self._is_table:
+            from core.spark.delta_table import active_files, ensure_delta
 
-    def _compare_with_log(
-        self, range_: OffsetRange, plan: ReplayPlan, is_replaced: Callable[[str], bool]
-    ) -> tuple[str, bool]:
-        receipt = self.find_receipt(range_.name)
-        if receipt is None:
-            return f"_plog/receipts/{range_.name}.json is missing: its files can't be told from others", False
-        if replaced := [file.name for file in receipt.files if is_replaced(file.name)]:
-            return f"{replaced[0]} is not in the Delta table any more: others rewrote its rows", False
-        with tempfile.TemporaryDirectory(prefix="plog-verify-") as directory:
-            beside = Path(directory)
-            try:
-                again = write_range(beside, range_, plan)
-            except PlogError as error:
-                return f"the log can't be compared: {error}", False
-            return _difference(self.directory, receipt, beside, again), True
+            ensure_delta()
+            there = active_files(self.directory)
+        else:
+            return lambda _: False
+        return lambda name: name not in there
 
 
 def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
@@ -513,42 +486,7 @@ def _is_placed_by_us(file: WrittenFile) -> bool:
     return file.source != DELTA_LOG  # whose files are where Delta wrote them
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt) -> str:
-    if receipt.files == again.files:
-        return ""
-    written, wanted = _by_place(receipt.files), _by_place(again.files)
-    for place in sorted(wanted.keys() | written.keys()):
-        if place not in written or place not in wanted:
-            return f"{place} is {'missing' if place in wanted else 'too much'}"
-        counts = [sum(file.rows for file in files) for files in (written[place], wanted[place])]
-        if counts[0] != counts[1]:
-            return f"{place} has {counts[0]} records, the log {counts[1]}"
-        # other versions of the library may write the same records as other bytes, and to more or fewer files
-        rows = _rows(directory / file.name for file in written[place])
-        if not rows.equals(_rows(beside / Path(file.source).name for file in wanted[place])):
-            return f"{place} has other records than the log"
-    return ""
-
-
-def _by_place(files: Iterable[WrittenFile]) -> dict[str, list[WrittenFile]]:
-    """Returns the files in the order in which they were written, by the name of the first one."""
-    found: dict[str, list[WrittenFile]] = {}
-    for file in sorted(files, key=lambda file: (len(file.name), file.name)):
-        first = re.sub(r"(-\d{20}|part-\d{5})-[1-9]\d{0,8}(?=\.\w+$)", r"\1", file.name)
-        found.setdefault(first, []).append(file)
-    return found
-
-
-def _rows(paths: Iterable[Path]) -> Any:  # pyarrow.Table
-    return pa.concat_tables(pq.read_table(path, partitioning=None) for path in paths)
-
-
-# --- the own writer
+# --- plog's own writer
 
 
 def write_ranges(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
@@ -618,6 +556,56 @@ def _told(beside: Path, receipt: Receipt, filesystem: FileSystem) -> Receipt:
         raise not_written(error, told) from error
     finally:
         filesystem.unlink(own)
+
+
+def prove_range(replay: Replay, plan: ReplayPlan, receipt: Receipt, ranges: Sequence[OffsetRange]) -> Proof:
+    """Looks whether the files of a range are as they were written, and as the log is: it is written again elsewhere."""
+    for file in receipt.files:
+        with (replay.directory / file.name).open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != file.digest:
+                return Proof(ranges, f"{file.name} is not what was written")
+    if plan.is_of_older_release:
+        said = "an older release of plog wrote it, and this one can't write it again to compare it"
+        return Proof(ranges, f"{receipt.unit}: {said}", could_compare=False)
+    with tempfile.TemporaryDirectory(prefix="plog-verify-") as beside:
+        for range_ in ranges:
+            try:
+                again = write_range(Path(beside), range_, plan)
+            except PlogError as error:
+                return Proof(ranges, f"the log can't be compared: {error}", could_compare=False)
+            return Proof(ranges, _difference(replay.directory, receipt, Path(beside), again))
+    return Proof(ranges, "")
+
+
+def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt) -> str:
+    """Returns how the files of a range differ from those that were written again, or ""."""
+    if receipt.files == again.files:
+        return ""
+    written, wanted = _by_folder(receipt.files), _by_folder(again.files)
+    for folder in sorted(wanted.keys() | written.keys()):
+        place = (written.get(folder) or wanted[folder])[0].name
+        if folder not in written or folder not in wanted:
+            return f"{place} is {'missing' if folder in wanted else 'too much'}"
+        counts = [sum(file.rows for file in files) for files in (written[folder], wanted[folder])]
+        if counts[0] != counts[1]:
+            return f"{place} has {counts[0]} records, the log {counts[1]}"
+        # other versions of the library may write the same records as other bytes, and to more or fewer files
+        rows = _rows(directory / file.name for file in written[folder])
+        if not rows.equals(_rows(beside / Path(file.source).name for file in wanted[folder])):
+            return f"{place} has other records than the log"
+    return ""
+
+
+def _by_folder(files: Iterable[WrittenFile]) -> dict[str, list[WrittenFile]]:
+    """Returns the files of a range in the order in which they were written."""
+    found: dict[str, list[WrittenFile]] = {}
+    for file in sorted(files, key=lambda file: (len(file.name), file.name)):
+        found.setdefault(file.name.rpartition("/")[0], []).append(file)
+    return found
+
+
+def _rows(paths: Iterable[Path]) -> Any:  # pyarrow.Table
+    return pa.concat_tables(pq.read_table(path, partitioning=None) for path in paths)
 
 
 def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:

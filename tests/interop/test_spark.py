@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
 from core.spark.decoded_frame import make_frame
 from core.spark.lake_folder import PlainFolder
-from core.spark.lake_replay import verify_rounds
+from core.spark.lake_replay import prove_round
 from core.spark.lake_writer import SparkWriter, run_lake_replay, shape
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
@@ -182,7 +183,9 @@ def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> Replay:
         replay.commit(plan)
     assert len(seen) == len(set(seen))
     writer = SparkWriter(spark, replay.folder, plan)
-    assert {problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())} == {""}
+    assert {
+        problem for _, problem, _ in replay.verify(plan, replay.manifest(), partial(prove_round, writer, plan))
+    } == {""}
     assert set(counts_by_all(directory, plan.output.kind, spark)) == {replay.totals(plan)[0]}
     return replay
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from core.common.errors import AccessError, PlogError, UsageError
 from core.pipeline.spark_replay_plan import make_plan
 from core.pipeline.spark_replay_request import ReplayRequest
 from core.spark.lake_folder import PlainFolder, open_folder
-from core.spark.lake_replay import verify_rounds, write_rounds
+from core.spark.lake_replay import prove_round, write_rounds
 from core.spark.lake_writer import SparkWriter, run_lake_replay
 from core.spark.partition_folder import NULL_PARTITION
 from core.spark.replay import Replay
@@ -84,9 +85,14 @@ def test_all_kinds_as_others_read_them(spark: SparkSession, data_dir: Path, tmp_
             assert rows_ == truth()
     assert not list(out.glob(".*")) + list(out.glob("_SUCCESS")) + list(out.glob("_plog/writing-*"))
     writer = SparkWriter(spark, replay.folder, plan)
-    assert {problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())} == {""}
+    assert {
+        problem for _, problem, _ in replay.verify(plan, replay.manifest(), partial(prove_round, writer, plan))
+    } == {""}
     next(iter(out.glob(f"*.{'zstd.' if kind in ('orc', 'parquet') else ''}{kind}"))).unlink()
-    assert any("is missing" in problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest()))
+    assert any(
+        "is missing" in problem
+        for _, problem, _ in replay.verify(plan, replay.manifest(), partial(prove_round, writer, plan))
+    )
 
 
 def test_bytes_that_are_no_text_are_named(spark: SparkSession, tmp_path: Path) -> None:

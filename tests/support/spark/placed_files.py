@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from core.spark.lake_folder import PlainFolder
+from core.spark.lake_replay import RoundWriter, prove_round
 from core.spark.range_output import OutputFormat, WrittenFile, write_files
+from core.spark.replay import Replay, prove_range
+from core.spark.replay_plan import ReplayPlan
 
 
 def make_beside(directory: Path) -> Path:
@@ -28,3 +32,9 @@ def write_placed(
 def place(directory: Path, files: Iterable[WrittenFile]) -> None:
     for file in files:
         assert PlainFolder(directory).rename(file.source, file.name)
+
+
+def problems_of(replay: Replay, plan: ReplayPlan, writer: RoundWriter | None = None) -> list[str]:
+    """What the proof finds wrong with a replay by the own writer, or by this one."""
+    prove = partial(prove_range, replay, plan) if writer is None else partial(prove_round, writer, plan)
+    return [proof.problem for proof in replay.verify(plan, replay.manifest(), prove) if proof.problem]

@@ -18,7 +18,7 @@ import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError, PlogError
 from core.spark.lake_folder import PlainFolder, explain, find_untried
-from core.spark.lake_replay import Measure, verify_rounds, write_rounds
+from core.spark.lake_replay import Measure, prove_round, write_rounds
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
@@ -172,14 +172,20 @@ def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
     assert (tmp_path / f"{plan.id[:8]}-00000-00000.zstd.parquet").read_text() == "0\n1\n"
     assert replay.totals(plan) == (96, 48)
     assert replay.manifest()["records"] == 96
-    assert [problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())] == [""] * 6
+    assert [
+        problem for _, problem, _ in replay.verify(plan, replay.manifest(), partial(prove_round, writer, plan))
+    ] == [""] * 6
     finish(PlainFolder(tmp_path), writer, plan_of())
     assert len(writer.written) == 6
 
     (tmp_path / f"{plan.id[:8]}-00000-00000.zstd.parquet").write_text("0\n2\n")
     (tmp_path / f"{plan.id[:8]}-00001-00000.zstd.parquet").unlink()
     (tmp_path / "stranger.parquet").write_text("7\n")
-    assert [problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest()) if problem] == [
+    assert [
+        problem
+        for _, problem, _ in replay.verify(plan, replay.manifest(), partial(prove_round, writer, plan))
+        if problem
+    ] == [
         "the files of round 00000 have other rows than were written",
         f"{plan.id[:8]}-00001-00000.zstd.parquet is missing",
     ]
@@ -200,7 +206,9 @@ def test_rounds_of_a_delta_table_killed_at_every_step(
         replay, plan = finish(PlainFolder(out), writer, plan_of(count=8, rounds=2, kind="delta"))
         assert is_exact(out, 8), step
         assert writer.written == ["0", "1"]
-        assert {problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())} == {""}
+        assert {
+            problem for _, problem, _ in replay.verify(plan, replay.manifest(), partial(prove_round, writer, plan))
+        } == {""}
         if not folder.is_dead:
             break
     assert 5 < step < 19
@@ -209,7 +217,12 @@ def test_rounds_of_a_delta_table_killed_at_every_step(
     finish(PlainFolder(out), writer, plan)
     assert rows(out) == sorted([*range(8), *range(4)])
     (out / "part-0 0.parquet").unlink()
-    found = [problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.earlier_manifests(replay.plan)[0])]  # type: ignore[arg-type]
+    found = [
+        problem
+        for _, problem, _ in replay.verify(
+            plan, replay.earlier_manifests(replay.plan)[0], partial(prove_round, writer, plan)
+        )
+    ]  # type: ignore[arg-type]
     assert found == ["part-0 0.parquet is not in the Delta table any more: others rewrote its rows", ""]
 
 
@@ -232,7 +245,9 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, i
         replay, plan = finish(PlainFolder(out), writer, plan_of(by="k", count=8, rounds=2))
         assert is_exact(out, 8), step
         assert list((out / "_plog").glob("writing-*")) == []
-        assert {problem for _, problem, _ in verify_rounds(replay, writer, plan, replay.manifest())} == {""}
+        assert {
+            problem for _, problem, _ in replay.verify(plan, replay.manifest(), partial(prove_round, writer, plan))
+        } == {""}
         assert len(writer.written) <= 3  # only what was open is written again
         step += 1
     assert kills == step > 12
@@ -266,7 +281,10 @@ def test_taken_over_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert is_exact(out, 8), step
         again, plan = finish(PlainFolder(out), FakeWriter(out), plan_of(count=8, rounds=2), take_over=True)
         assert is_exact(out, 8), step
-        assert {problem for _, problem, _ in verify_rounds(again, FakeWriter(out), plan, again.manifest())} == {""}
+        assert {
+            problem
+            for _, problem, _ in again.verify(plan, again.manifest(), partial(prove_round, FakeWriter(out), plan))
+        } == {""}
         step += 1
     assert refused > step / 3
 

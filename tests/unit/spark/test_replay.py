@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,14 @@ from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
-from core.spark.replay import Replay, find_gaps, write_range
+from core.spark.replay import Replay, find_gaps, prove_range, write_range
 from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same, find_topic_ids
 from core.spark.source import split_by_index
 from plog.testing import running_broker
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.spark.placed_files import problems_of
 from tests.support.spark.readers import counts_by_all
 
 T = TopicPartition("t", 0)
@@ -121,9 +123,10 @@ def test_ranges_are_about_as_large_as_wanted(log_directory: Path) -> None:
 def test_a_topic_of_the_longest_name(log_directory: Path, tmp_path: Path) -> None:
     ranges = [replace(range_, topic=letter * 249) for range_ in ranges_of(log_directory, 0, 9) for letter in "xy"]
     ranges.append(replace(ranges[0], topic="x" * 248 + "z"))
-    replay = done(tmp_path / "out", plan_of(ranges))
+    plan = plan_of(ranges)
+    replay = done(tmp_path / "out", plan)
     assert len(rows(replay.directory)) == 27
-    assert replay.verify()[1] == []
+    assert problems_of(replay, plan) == []
 
 
 def test_every_offset_is_written_once(log_directory: Path, tmp_path: Path) -> None:
@@ -136,8 +139,7 @@ def test_every_offset_is_written_once(log_directory: Path, tmp_path: Path) -> No
     manifest = replay.manifest()
     assert manifest["records"] == sum(f["rows"] for f in manifest["files"]) == 580
     assert manifest["gaps"] == {}
-    files, problems = replay.verify()
-    assert (len(files), problems) == (len(plan.ranges), [])
+    assert (len(manifest["files"]), problems_of(replay, plan)) == (len(plan.ranges), [])
 
 
 def test_only_the_columns_that_are_wanted(log_directory: Path, tmp_path: Path) -> None:
@@ -173,8 +175,7 @@ def test_files_and_folders(log_directory: Path, tmp_path: Path, by: str) -> None
             assert folder == f"{by}={day}"
         if by == "key":
             assert folder == f"key=k{offset // 3 * 3 % 9}"
-    assert replay.verify()[1] == []
-    assert [problem for _, problem, _ in replay.compare_with_log(plan)] == [""] * len(plan.ranges)
+    assert problems_of(replay, plan) == []
 
 
 def test_partitions_are_what_others_read(log_directory: Path, tmp_path: Path) -> None:
@@ -365,19 +366,20 @@ def test_verify_finds_what_changed(log_directory: Path, tmp_path: Path) -> None:
     plan = plan_of(ranges_of(log_directory, 0, 600, 3000))
     replay = begin(tmp_path / "out", plan)
     with pytest.raises(AccessError, match="holds no finished replay"):
-        replay.verify()
+        problems_of(replay, plan)
     replay.lock.release()
     done(tmp_path / "out", plan)
     first, second, *_ = sorted(replay.directory.glob("*.parquet"))
     first.unlink()
     second.write_bytes(second.read_bytes()[:-1])
     (replay.directory / "stranger.parquet").write_bytes(b"")
-    _, problems = replay.verify()
-    assert problems == [
-        f"{first.name} is missing",
-        f"{second.name} is not what was written",
-        "stranger.parquet is not of this replay",
-    ]
+    assert problems_of(replay, plan) == [f"{first.name} is missing", f"{second.name} is not what was written"]
+    assert replay.unknown_files(plan) == ["stranger.parquet"]
+    path = replay.directory / "_plog" / "manifest.json"
+    fields = json.loads(path.read_bytes())
+    fields["files"][2]["rows"] += 1
+    path.write_text(json.dumps(fields))
+    assert f"the manifest says otherwise than _plog/receipts/{plan.ranges[2].name}.json" in problems_of(replay, plan)
 
 
 def test_verify_finds_what_the_log_says_otherwise(log_directory: Path, tmp_path: Path) -> None:
@@ -390,14 +392,13 @@ def test_verify_finds_what_the_log_says_otherwise(log_directory: Path, tmp_path:
         append(other, make_batch(*values, timestamp=NOW - (600 - n) * MINUTES, key=b"k%d" % (n % 9)))
     other.close()
     moved = replace(plan, ranges=tuple(replace(r, directory=str(tmp_path / "other" / "t-0")) for r in plan.ranges))
-    found = [(r.start_offset, r.end_offset, problem) for r, problem, _ in replay.compare_with_log(moved) if problem]
-    ((start, end, problem),) = found
-    assert start <= 300 < end
+    proofs = [*replay.verify(moved, replay.manifest(), partial(prove_range, replay, moved))]
+    (((range_,), problem, _),) = (proof for proof in proofs if proof.problem)
+    assert range_.start_offset <= 300 < range_.end_offset
     assert problem.endswith("has other records than the log")
     gone = replace(plan, ranges=tuple(replace(r, directory=str(tmp_path / "nowhere")) for r in plan.ranges))
-    assert {(problem[:26], comparable) for _, problem, comparable in replay.compare_with_log(gone)} == {
-        ("the log can't be compared:", False)
-    }
+    proofs = [*replay.verify(gone, replay.manifest(), partial(prove_range, replay, gone))]
+    assert {(problem[:26], could) for _, problem, could in proofs} == {("the log can't be compared:", False)}
 
 
 def test_a_plan_survives_its_json() -> None:
@@ -445,5 +446,5 @@ def test_a_delta_table_of_a_replays_files(log_directory: Path, tmp_path: Path, b
     if by == "key":
         by_offset = dict(zip(found["offset"].to_pylist(), found["key"].to_pylist(), strict=True))
         assert all(key == f"k{offset // 3 * 3 % 9}" for offset, key in by_offset.items())
-    assert replay.verify()[1] == []
+    assert problems_of(replay, plan) == []
     assert len(deltalake.DeltaTable(str(replay.directory)).file_uris()) == len(replay.files(plan))

@@ -34,6 +34,7 @@ from core.spark.replay_plan import ReplayPlan
 from tests.support.for_each import for_each
 from tests.support.logs import append, make_batch, open_log
 from tests.support.server import call_plog
+from tests.support.spark.placed_files import problems_of
 
 PARQUET = OutputFormat("parquet", "binary", "binary")
 ELSEWHERE = LockOwner("another-machine", 4711, 99, "2026-11-23T10:00:00Z")
@@ -170,8 +171,7 @@ def test_reading_takes_no_lock(out: Path, plan: ReplayPlan) -> None:
     reader = Replay(PlainFolder(out))
     assert reader.find_plan(plan.request) == plan
     assert reader.is_done
-    assert reader.verify()[1] == []
-    assert [problem for _, problem, _ in reader.compare_with_log(plan)] == ["", ""]
+    assert problems_of(reader, plan) == []
     assert reader.unknown_files(plan) == []
     assert tree(out) == before
 
@@ -423,7 +423,7 @@ def test_taken_over_at_every_step(
         assert step > 12
     assert offsets(out) == list(range(60))
     (winner,) = winners
-    assert winner.verify()[1] == []
+    assert problems_of(winner, plan) == []
     receipt = winner.find_receipt(plan.ranges[0].name)
     assert receipt is not None
     assert receipt.records == 30
@@ -446,8 +446,7 @@ def test_files_that_nobody_knows_are_told_and_stay(out: Path, plan: ReplayPlan) 
     replay.commit(plan)
     assert all((out / name).read_bytes() == b"mine" for name in strangers)
     assert replay.unknown_files(plan) == sorted(strangers)
-    _, problems = replay.verify()
-    assert "mine.parquet is not of this replay" in problems
+    assert problems_of(replay, plan) == []
 
 
 def test_another_replay_gets_nothing_written(out: Path, plan: ReplayPlan) -> None:
