@@ -575,9 +575,9 @@ def _replay_to_topic(
 
     with _saying_how_far(count_done):
         lanes, left_out = _run_to_topic(replay, planned, plan, settings)
-    ends = {lane.partition: lane.end_offset for lane in lanes}
+    ends = {lane.partition: lane.plan.end for lane in lanes}
     if group:
-        notes = {lane.partition: lane.groups[group] for lane in lanes if group in lane.groups}
+        notes = {lane.partition: lane.plan.groups[group] for lane in lanes if group in lane.plan.groups}
         save = partial(replay.note_commits, lanes, group)
         _commit(group, session, ends, notes, save=save)
     is_behind = goes_on and plan.ranges_after({**plan.next_offsets, **ends})
@@ -586,7 +586,7 @@ def _replay_to_topic(
     left_out += [
         f"{lane.partition}: records that its log had lost; plog gaps tells which it lacks now"
         for lane in lanes
-        if lane.is_lacking and not left_out
+        if lane.plan.is_lacking and not left_out
     ]
     _print_left_out(left_out)
     if is_behind:

@@ -3,10 +3,8 @@
 Each partition of the source is a lane, with a transactional id and a consumer group of that name:
 
     plog-replay-<id>-<topic>-<partition>     committed offset: the source's, up to where records are in the topic
-                                             metadata: {"start": 0, "end": 180, "topic_id": "..", "groups": {},
-                                             "lanes": 6}, the frozen plan, the groups that its end was committed to, and
-                                             how many lanes the first plan had;
-                                             "is_lacking": true if records were left out that the log had lost
+                                             metadata: its `LanePlan`, {"start": 0, "end": 180, "topic_id": "..",
+                                             "groups": {}, "lanes": 6, "is_lacking": false}
 
 `<id>` is a digest of the request, so that the same command finds its lanes again, also with `--allow-loss`. A task goes
 through a lane's ranges in order; the records of one are a transaction, and its end offset is committed with them.
@@ -48,12 +46,14 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("key", "value", "partition", "timestamp", "headers")
 _TIMEOUT_MS = 15 * 60_000
-_IS_LACKING = {"is_lacking": True}
 
 
 @dataclass(frozen=True, slots=True)
-class _LanePlan:
-    """The metadata of a lane's offset. Plans of earlier releases have neither groups nor lanes."""
+class LanePlan:
+    """The metadata of a lane's offset: it is planned from `start` to `end`. `groups`: those that its end was committed
+    to; `lanes`: how many the first plan had; `is_lacking`: the log had lost records of it, which were left out. Plans
+    of earlier releases have neither groups nor lanes.
+    """
 
     start: int
     end: int
@@ -65,22 +65,15 @@ class _LanePlan:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One partition of the source, planned from `start_offset` to `end_offset`. `name`: of the transactional id and the
-    group; `done_offset`: up to there its records are in the topic; `groups`: those that its end was committed to;
-    `is_lacking`: the log had lost records of it, which were left out; `lanes`: how many the first plan had, 0 if an
-    earlier release made it.
+    """One partition of the source. `name`: of the transactional id and the group; `done_offset`: up to there its
+    records are in the topic.
     """
 
     name: str
     partition: TopicPartition
-    start_offset: int
-    end_offset: int
+    plan: LanePlan
     ranges: tuple[OffsetRange, ...]
-    topic_id: str
     done_offset: int
-    groups: Mapping[str, CommitNote] = field(default_factory=dict)
-    is_lacking: bool = False
-    lanes: int = 0
 
     @property
     def missing(self) -> list[OffsetRange]:
@@ -88,7 +81,7 @@ class Lane:
 
     @property
     def is_done(self) -> bool:
-        return self.done_offset >= self.end_offset
+        return self.done_offset >= self.plan.end
 
     def as_planned(self, found: GroupOffset) -> Lane:
         """Returns the lane as its committed offset says, with the present ranges."""
@@ -96,28 +89,17 @@ class Lane:
         inside = _within(self.ranges, planned.start, planned.end)
         if self.ranges and not self.ranges[0].fails_if_gone:
             inside = _from(inside, self.ranges[0], found.offset, planned.end)
-        return replace(
-            self,
-            start_offset=planned.start,
-            end_offset=planned.end,
-            ranges=inside,
-            done_offset=found.offset,
-            groups=planned.groups,
-            is_lacking=planned.is_lacking,
-            lanes=planned.lanes,
-        )
+        return replace(self, plan=planned, ranges=inside, done_offset=found.offset)
 
     def at(self, found: GroupOffset) -> Lane:
         """Returns the lane with the progress of its committed offset."""
-        return replace(self, done_offset=found.offset, is_lacking=_planned(self.name, found).is_lacking)
+        plan = replace(self.plan, is_lacking=_planned(self.name, found).is_lacking)
+        return replace(self, plan=plan, done_offset=found.offset)
 
     @property
     def metadata(self) -> str:
         """Returns the metadata that is committed with the offset."""
-        groups = {group: asdict(note) for group, note in self.groups.items()}
-        fields = {"start": self.start_offset, "end": self.end_offset, "topic_id": self.topic_id, "groups": groups}
-        fields["lanes"] = self.lanes
-        return json.dumps(fields | (_IS_LACKING if self.is_lacking else {}))
+        return json.dumps(asdict(self.plan))
 
 
 class TopicReplay:
@@ -183,16 +165,9 @@ class TopicReplay:
             lanes = []
             for partition, ranges in sorted(by_partition.items()):
                 start = ranges[0].start_offset if ranges else ends[partition]
-                new = Lane(
-                    name=f"{prefix}{partition}",
-                    partition=partition,
-                    start_offset=start,
-                    end_offset=ends[partition],
-                    ranges=tuple(ranges),
-                    topic_id=plan.topic_ids.get(partition.topic, ""),
-                    done_offset=start,
-                    lanes=len(ends),
-                )
+                topic_id = plan.topic_ids.get(partition.topic, "")
+                planned = LanePlan(start, ends[partition], topic_id, lanes=len(ends))
+                new = Lane(f"{prefix}{partition}", partition, planned, tuple(ranges), start)
                 lane = self._freeze_lane(admin, new, from_group, goes_on=goes_on)
                 if ranges or goes_on:
                     lanes.append(lane)
@@ -207,7 +182,7 @@ class TopicReplay:
             return new
         partition, name = new.partition, new.name
         planned_id = _planned(name, found).topic_id
-        if planned_id and new.topic_id and planned_id != new.topic_id:
+        if planned_id and new.plan.topic_id and planned_id != new.plan.topic_id:
             raise PlogError(
                 f"{partition} is of another topic than when its replay began, by the topic's id",
                 hint=f"plog group delete {name} forgets what was replayed",
@@ -215,23 +190,23 @@ class TopicReplay:
         lane = new.as_planned(found)
         if goes_on and lane.is_done:
             return self._go_on(new)
-        start, groups = new.start_offset, lane.groups
+        start, groups = new.plan.start, lane.plan.groups
         if not lane.is_done:
             if not _covers(lane):
                 raise PlogError(
-                    f"{partition}: {offsets_are(found.offset, lane.end_offset)} still to be replayed, "
-                    f"and the log has {start} to {new.end_offset} now",
+                    f"{partition}: {offsets_are(found.offset, lane.plan.end)} still to be replayed, "
+                    f"and the log has {start} to {new.plan.end} now",
                     hint=f"--allow-loss goes on with what there is; plog group delete {name} forgets what was "
                     "replayed, and begins again",
                 )
             return lane
-        if from_group and start >= lane.end_offset:
+        if from_group and start >= lane.plan.end:
             self._commit(admin, new)
             return new
         if from_group in groups and groups[from_group].is_done:
             raise PlogError(
                 f"group {from_group} was set back to offset {start} of {partition}, and offsets up to "
-                f"{lane.end_offset} are in {self.topic} already",
+                f"{lane.plan.end} are in {self.topic} already",
                 hint=f"plog group delete {name} forgets what was replayed",
             )
         return lane
@@ -247,15 +222,11 @@ class TopicReplay:
             lane = new.as_planned(found)
             if not lane.is_done:
                 return lane
-            if found.offset < new.end_offset:
-                lane = replace(
-                    new,
-                    start_offset=found.offset,
-                    ranges=_within(new.ranges, found.offset, new.end_offset),
-                    done_offset=found.offset,
-                    groups={group: note for group, note in lane.groups.items() if not note.is_done},
-                    lanes=lane.lanes,
-                )
+            if found.offset < new.plan.end:
+                groups = {group: note for group, note in lane.plan.groups.items() if not note.is_done}
+                planned = replace(new.plan, start=found.offset, groups=groups, lanes=lane.plan.lanes)
+                inside = _within(new.ranges, found.offset, new.plan.end)
+                lane = replace(new, plan=planned, ranges=inside, done_offset=found.offset)
             producer.send_offsets(new.name, {self._place: found.offset}, lane.metadata)
             producer.commit()
         return lane
@@ -297,8 +268,8 @@ class TopicReplay:
         with contextlib.closing(self.connect()) as client:
             admin = GroupAdmin(client)
             for partition, lane in noted.items():
-                groups = {**lane.groups, group: notes[partition]}
-                self._commit(admin, replace(lane, done_offset=lane.end_offset, groups=groups))
+                planned = replace(lane.plan, groups={**lane.plan.groups, group: notes[partition]})
+                self._commit(admin, replace(lane, plan=planned, done_offset=planned.end))
 
 
 def _prefix_of(request: Mapping[str, Any]) -> str:
@@ -309,10 +280,10 @@ def _prefix_of(request: Mapping[str, Any]) -> str:
     return f"plog-replay-{hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]}-"
 
 
-def _planned(name: str, found: GroupOffset) -> _LanePlan:
+def _planned(name: str, found: GroupOffset) -> LanePlan:
     """Returns the lane's plan, as its metadata has it. Raises PlogError for an offset that somebody else committed."""
     try:
-        return msgspec.json.decode(found.metadata, type=_LanePlan)
+        return msgspec.json.decode(found.metadata, type=LanePlan)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise PlogError(
             f"group {name} is at offset {found.offset} and has no plan of a replay: somebody else committed to it "
@@ -324,7 +295,7 @@ def _planned(name: str, found: GroupOffset) -> _LanePlan:
 
 def _covers(lane: Lane) -> bool:
     ranges = lane.ranges
-    return bool(ranges) and ranges[0].start_offset <= lane.done_offset and ranges[-1].end_offset >= lane.end_offset
+    return bool(ranges) and ranges[0].start_offset <= lane.done_offset and ranges[-1].end_offset >= lane.plan.end
 
 
 def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[OffsetRange, ...]:
@@ -362,7 +333,7 @@ def write_lane(lane: Lane, servers: str, topic: str, access: str = "") -> list[s
                 for _, records in cutter.cut(_for_target(batch, partitions)):
                     producer.send(records, topic)
             ensure_allowed(range_, left_out)
-            metadata = json.dumps(json.loads(found.metadata) | _IS_LACKING) if left_out else found.metadata
+            metadata = json.dumps(json.loads(found.metadata) | {"is_lacking": True}) if left_out else found.metadata
             producer.send_offsets(lane.name, {place: range_.end_offset}, metadata)
             producer.commit()
         return list(left_out)

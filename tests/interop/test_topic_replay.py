@@ -168,8 +168,8 @@ def test_damage_fails_a_lane_or_is_told_and_noted(
     (told,), nothing = [write_lane(lane, kafka.address, topic) for lane in lanes]
     assert nothing == []
     assert told.startswith(f"s-0: passed over: offsets {int(log.stem)} to ")
-    assert [lane.is_lacking for lane in replay.look(lanes)] == [True, False]
-    assert [lane.is_lacking for lane in replay.freeze(allowing)] == [True, False]
+    assert [lane.plan.is_lacking for lane in replay.look(lanes)] == [True, False]
+    assert [lane.plan.is_lacking for lane in replay.freeze(allowing)] == [True, False]
     found, of_sound = in_topic(kafka, topic).values()
     assert of_sound == whole[1]
     assert found[-10:] == whole[0][-10:]
@@ -206,7 +206,7 @@ def test_a_log_that_was_trimmed_meanwhile(
     assert of_other == whole[1]
     assert found == whole[0][-len(found) :]
     assert len(found) > 500
-    assert [lane.is_lacking for lane in replay.look(lanes)] == [True, False]
+    assert [lane.plan.is_lacking for lane in replay.look(lanes)] == [True, False]
 
 
 def test_a_frozen_plan_holds_while_the_log_grows(kafka: KafkaServer | Server, source: Path, topic: str) -> None:
@@ -216,7 +216,7 @@ def test_a_frozen_plan_holds_while_the_log_grows(kafka: KafkaServer | Server, so
     replay = TopicReplay(kafka.address, topic)
     replay.freeze(half)
     lanes = replay.freeze(plan_of(source, topic, 11_000))  # the log has more now, and is cut otherwise
-    assert {lane.ranges[0].partition: lane.end_offset for lane in lanes} == ends
+    assert {lane.ranges[0].partition: lane.plan.end for lane in lanes} == ends
     for lane in lanes:
         write_lane(lane, kafka.address, topic)
     assert in_topic(kafka, topic) == wanted(source, ends)
@@ -242,7 +242,7 @@ def test_a_lane_does_not_begin_while_a_transaction_is_about_to_move_it(
     monkeypatch.setattr(GroupAdmin, "stable_offsets", partialmethod(GroupAdmin.stable_offsets, seconds=0))
     lane = TopicReplay(kafka.address, topic).freeze(plan_of(source, topic))[0]
     with contextlib.closing(TransactionalProducer(partial(connect, kafka), f"{lane.name}-before")) as before:
-        before.send_offsets(lane.name, {TopicPartition(topic, 0): lane.end_offset}, lane.metadata)
+        before.send_offsets(lane.name, {TopicPartition(topic, 0): lane.plan.end}, lane.metadata)
         with pytest.raises(KafkaError, match=f"a transaction that moves group {lane.name} on {topic}-0 has not ended"):
             write_lane(lane, kafka.address, topic)
         before.commit()
@@ -285,4 +285,4 @@ def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer | Server, source
     with contextlib.closing(connect(kafka)) as client:
         for lane in replay.freeze(plan_of(source, topic)):
             offsets = GroupAdmin(client).offsets(lane.name)
-            assert offsets[TopicPartition(topic, 0)].offset == lane.end_offset
+            assert offsets[TopicPartition(topic, 0)].offset == lane.plan.end
