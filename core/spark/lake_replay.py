@@ -107,7 +107,7 @@ def _write_beside(
     else:
         raise _differ(replay, handed, found, plan)
     return handed, [
-        WrittenFile(_final_name(plan, unit, name), -1, "", size, source=f"{beside}/{name}")
+        WrittenFile(_final_name(plan, unit, name), size_bytes=size, source=f"{beside}/{name}")
         for name, size in sorted(sizes.items())
     ]
 
@@ -159,7 +159,7 @@ def _find_commit(folder: LakeFolder, plan_id: str, version: int) -> tuple[str, l
         if any(txn["appId"] == plan_id and txn["version"] == version for txn in actions["txn"]):
             tags = [info.get("userMetadata", "") for info in actions["commitInfo"]]
             adds = [(unquote(add["path"]), add["size"]) for add in actions["add"]]
-            return "".join(tags), [WrittenFile(name, -1, "", size, source=DELTA_LOG) for name, size in adds]
+            return "".join(tags), [WrittenFile(name, size_bytes=size, source=DELTA_LOG) for name, size in adds]
     return None
 
 

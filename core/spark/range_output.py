@@ -22,7 +22,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,35 +68,30 @@ class OutputFormat:
         return f".{self.kind}"
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
+class WrittenFile(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"size_bytes": "bytes", "digest": "sha256", "source": "from"},
+):
     """`name`: its path in the output folder. `digest`: SHA-256, in hex. `size_bytes`: -1 if the receipt does not say,
     as older ones do not. -1 and "" stand for the rows and the digest of a file by Spark's writer. `source`: where in
     the folder it was written.
     """
 
     name: str
-    rows: int
-    digest: str
-    size_bytes: int = field(default=-1, compare=False)
-    source: str = field(default="", compare=False)
+    rows: int = -1
+    digest: str = ""
+    size_bytes: int = -1
+    source: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns what a manifest says of the file; a receipt also says where it was before."""
-        proof = {"rows": self.rows, "bytes": self.size_bytes, "sha256": self.digest}
-        return {"name": self.name, **(proof if self.digest else {"bytes": self.size_bytes})}
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> WrittenFile:
-        """Raises KeyError, and ValueError for a field of another type."""
-        defaults = {"rows": -1, "sha256": "", "bytes": -1, "from": ""}
-        rows, digest, size_bytes, source = ({**defaults, **fields}[name] for name in defaults)
-        named = {"name": fields["name"], "rows": rows, "digest": digest, "size_bytes": size_bytes, "source": source}
-        return msgspec.convert(named, cls)
+    @property
+    def content(self) -> tuple[str, int, str]:
+        """Returns what two writings of the same records have in common."""
+        return self.name, self.rows, self.digest
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """`records`: how many were read of the log. `gaps`: (start, end, reason, evidence) of offsets without a record.
     `left_out`: descriptions of the range's records that the log has lost. `rows` and `digest` of a round of Spark's
     writer: of all its files together.
@@ -113,17 +108,6 @@ class Receipt:
     @property
     def row_count(self) -> int:
         return self.rows if self.digest else sum(file.rows for file in self.files)
-
-    def to_json(self) -> dict[str, Any]:
-        files = [file.to_json() | {"from": file.source} for file in self.files]
-        fields = asdict(self) | {"files": files, "gaps": [list(gap) for gap in self.gaps]}
-        return fields if self.digest else {name: fields[name] for name in fields if name not in ("rows", "digest")}
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Receipt:
-        """Raises KeyError, and ValueError for a field of another type."""
-        files = [asdict(WrittenFile.from_json(file)) for file in fields["files"]]
-        return msgspec.convert(fields | {"files": files, "gaps": fields["gaps"]}, cls)
 
 
 def temporary(beside: Path) -> Path:

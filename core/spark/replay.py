@@ -33,6 +33,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -220,7 +221,7 @@ class Replay:
 
     def find_receipt(self, unit: str) -> Receipt | None:
         hint = "remove it, and the same command replays its records again"
-        return self._read(f"receipts/{unit}.json", Receipt.from_json, hint)
+        return self._read(f"receipts/{unit}.json", partial(msgspec.convert, type=Receipt), hint)
 
     def units(self, plan: ReplayPlan) -> Mapping[str, Sequence[OffsetRange]]:
         """Returns the units of the plan. Earlier releases wrote jobs that shuffle as one unit."""
@@ -305,7 +306,7 @@ class Replay:
             raise PlogError(f"{self.where}: {names[0]} of {unit} is gone", hint="the same command again writes it")
         counts = [receipt.records for receipt in receipts]  # -1 where that was not counted: of servers' logs
         fields = {
-            "files": [file.to_json() for file in files],
+            "files": [msgspec.to_builtins(msgspec.structs.replace(file, source="")) for file in files],
             "records": None if any(count < 0 for count in counts) else sum(counts),
             "gaps": {receipt.unit: receipt.gaps for receipt in receipts if receipt.gaps},
             "left_out": {receipt.unit: receipt.left_out for receipt in receipts if receipt.left_out},
@@ -349,8 +350,7 @@ class Replay:
 
     def _read_manifest(self, name: str, hint: str | None = None) -> dict[str, Any] | None:
         def parse(fields: dict[str, Any]) -> dict[str, Any]:
-            for file in fields["files"]:
-                WrittenFile.from_json(file)
+            msgspec.convert(fields["files"], list[WrittenFile])
             msgspec.convert(fields.get("left_out", {}), dict[str, list[str]])
             msgspec.convert(fields["id"], str)
             plan_of_manifest(fields)
@@ -363,8 +363,7 @@ class Replay:
     def finish(self, receipt: Receipt) -> None:
         """Writes the receipt of a unit, and brings its files to their places."""
         self.lock.ensure_held()
-        content = json.dumps(receipt.to_json()).encode()
-        while not self.folder.create(_receipt_name(receipt.unit), content):
+        while not self.folder.create(_receipt_name(receipt.unit), msgspec.json.encode(receipt)):
             self.lock.ensure_held()
             self._make_void(receipt.unit)  # it is of a driver that was taken over from, and came late
         self._place(receipt.files)
@@ -438,7 +437,7 @@ class Replay:
 
     def verify(self, plan: ReplayPlan, manifest: Mapping[str, Any], prove: Prove) -> Iterator[Proof]:
         """Proves each unit of a plan's manifest. Raises what `prove` raises."""
-        promised = {file.name: file for file in map(WrittenFile.from_json, manifest["files"])}
+        promised = {file.name: file.content for file in msgspec.convert(manifest["files"], list[WrittenFile])}
         if promised and plan.is_of_table and not self._is_table:
             yield Proof((), f"{DELTA_LOG} is missing: it is no Delta table any more")
         sizes, is_replaced = self.folder.sizes(), self._find_replaced(plan)
@@ -454,7 +453,7 @@ class Replay:
                 yield Proof(ranges, said, could_compare=False)
             elif missing := [name for name in names if name not in sizes]:
                 yield Proof(ranges, f"{missing[0]} is missing")
-            elif list(map(promised.get, names)) != list(receipt.files):
+            elif list(map(promised.get, names)) != [file.content for file in receipt.files]:
                 yield Proof(ranges, f"the manifest says otherwise than {_receipt_name(unit)}")
             else:
                 yield prove(receipt, ranges)
@@ -499,7 +498,7 @@ def write_ranges(session: SparkSession, replay: Replay, plan: ReplayPlan, on_don
     def look() -> None:
         for unit in left & {name.removesuffix(".json") for name in replay.folder.names(replay.lock.beside) or ()}:
             with contextlib.suppress(ValueError):  # on a disk without links it may not be whole yet
-                receipt = Receipt.from_json(json.loads((beside / f"{unit}.json").read_bytes()))
+                receipt = msgspec.json.decode((beside / f"{unit}.json").read_bytes(), type=Receipt)
                 replay.finish(receipt)
                 left.discard(unit)
                 on_done(receipt)
@@ -545,13 +544,13 @@ def _told(beside: Path, receipt: Receipt, filesystem: FileSystem) -> Receipt:
     own, told = temporary(beside), beside / f"{receipt.unit}.json"
     try:
         with open_sink(filesystem, own) as sink:
-            sink.write(json.dumps(receipt.to_json()).encode())
+            sink.write(msgspec.json.encode(receipt))
         try:
             filesystem.link(own, told)
         except FileExistsError:
             for file in receipt.files:
                 filesystem.unlink(beside / Path(file.source).name)
-        return Receipt.from_json(json.loads(told.read_bytes()))
+        return msgspec.json.decode(told.read_bytes(), type=Receipt)
     except OSError as error:
         raise not_written(error, told) from error
     finally:
@@ -579,7 +578,7 @@ def prove_range(replay: Replay, plan: ReplayPlan, receipt: Receipt, ranges: Sequ
 
 def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt) -> str:
     """Returns how the files of a range differ from those that were written again, or ""."""
-    if receipt.files == again.files:
+    if [file.content for file in receipt.files] == [file.content for file in again.files]:
         return ""
     written, wanted = _by_folder(receipt.files), _by_folder(again.files)
     for folder in sorted(wanted.keys() | written.keys()):

@@ -5,7 +5,6 @@ Owners that were killed are real processes; those of other machines are files th
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import socket
@@ -17,6 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -475,7 +475,7 @@ def test_a_receipt_whose_files_have_no_place_yet(out: Path, plan: ReplayPlan) ->
     """Its driver died after it; the next one brings them there, and the range is not written again."""
     lost = begun(out, plan)
     receipt = write_range(lost.beside, plan.ranges[0], plan)
-    lost.folder.create(f"_plog/receipts/{receipt.unit}.json", json.dumps(receipt.to_json()).encode())
+    lost.folder.create(f"_plog/receipts/{receipt.unit}.json", msgspec.json.encode(receipt))
     lost.folder.let_go()
     set_owner(out, ELSEWHERE)
     winner = begun(out, plan, take_over=True)
