@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -28,9 +28,6 @@ _VERSION = 1
 
 _NOT_SAID = re.compile(r"\x1b\[\d*m|↳|\n +\d+: .*", re.DOTALL)
 """Colours, and the stack of delta-rs, in the texts of its errors."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class TableMisfitError(PlogError):
@@ -53,69 +50,62 @@ def ensure_delta() -> None:
         ) from error
 
 
-def _explained(function: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
-    """Makes the function raise AccessError, which names the folder, where the package raises errors of its own: for a
-    log that is damaged or that needs a newer package, or a commit that another one was quicker than.
+@contextmanager
+def _opened(directory: Path) -> Iterator[Any]:  # deltalake.DeltaTable
+    """Yields the folder's table, or None. Raises AccessError, which names the folder, where the package raises errors
+    of its own in the block: for a log that is damaged or that needs a newer package, or a commit that another one was
+    quicker than.
     """
-
-    @wraps(function)
-    def explained(directory: Path, /, *args: P.args, **options: P.kwargs) -> T:
-        from deltalake.exceptions import DeltaError
-
-        try:
-            return function(directory, *args, **options)
-        except (DeltaError, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # the system's, and no text of delta-rs
-                raise
-            raise AccessError(
-                f"the Delta table {directory} can't be used: {' '.join(_NOT_SAID.sub('', str(error)).split())}",
-                where=str(directory),
-                hint="see its _delta_log, and whether a newer package deltalake knows the table's features; when that "
-                "is mended, the same command goes on",
-            ) from error
-
-    return explained
-
-
-def _open_table(directory: Path) -> Any | None:  # deltalake.DeltaTable
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    return DeltaTable(directory) if DeltaTable.is_deltatable(str(directory)) else None
+    try:
+        yield DeltaTable(directory) if DeltaTable.is_deltatable(str(directory)) else None
+    except (DeltaError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's, and no text of delta-rs
+            raise
+        raise AccessError(
+            f"the Delta table {directory} can't be used: {' '.join(_NOT_SAID.sub('', str(error)).split())}",
+            where=str(directory),
+            hint="see its _delta_log, and whether a newer package deltalake knows the table's features; when that "
+            "is mended, the same command goes on",
+        ) from error
 
 
-@_explained
 def is_committed(directory: Path, plan_id: str) -> bool:
-    table = _open_table(directory)
-    return table is not None and table.transaction_version(plan_id) == _VERSION
+    with _opened(directory) as table:
+        return table is not None and table.transaction_version(plan_id) == _VERSION
 
 
-@_explained
 def active_files(directory: Path) -> set[str]:
     """Returns the names of the files that the table has now, in the folder; of no table, none."""
-    table = _open_table(directory)
-    return set() if table is None else {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
+    with _opened(directory) as table:
+        paths = [] if table is None else pa.table(table.get_add_actions())["path"].to_pylist()
+        return set(map(unquote, paths))
 
 
-@_explained
 def ensure_table_is_there(directory: Path) -> None:
     """Raises AccessError if there is no table: a new table would lack the files that earlier nights committed."""
-    if _open_table(directory) is None:
-        raise AccessError(
-            f"{directory} is no Delta table any more: nothing in {directory / '_delta_log'} says which files earlier "
-            "nights committed",
-            where=str(directory),
-            hint="bring _delta_log back, or replay to a new folder",
-        )
+    with _opened(directory) as table:
+        if table is None:
+            raise AccessError(
+                f"{directory} is no Delta table any more: nothing in {directory / '_delta_log'} says which files "
+                "earlier nights committed",
+                where=str(directory),
+                hint="bring _delta_log back, or replay to a new folder",
+            )
 
 
-@_explained
 def ensure_table_takes(directory: Path, columns: Any, partition_by: Sequence[Partition]) -> None:
     """Raises TableMisfitError if there is a table that files of these columns (pyarrow.Schema) do not fit: Delta itself
     does not look into files that are added.
     """
-    table = _open_table(directory)
-    if table is None:
-        return
+    with _opened(directory) as table:
+        if table is not None:
+            _ensure_fits(directory, table, columns, partition_by)
+
+
+def _ensure_fits(directory: Path, table: Any, columns: Any, partition_by: Sequence[Partition]) -> None:
     from deltalake import Schema
 
     def refuse(what: str) -> TableMisfitError:
@@ -148,7 +138,6 @@ def _with_partitions(columns: Any, partition_by: Sequence[Partition]) -> Any:  #
     return pa.schema([*columns.remove_metadata(), *(pa.field(one.name, pa.string()) for one in partition_by)])
 
 
-@_explained
 def commit_delta_table(
     directory: Path, files: Sequence[WrittenFile], partition_by: Sequence[Partition], plan_id: str
 ) -> None:
@@ -180,16 +169,16 @@ def commit_delta_table(
             )
         )
     properties = CommitProperties(app_transactions=[Transaction(plan_id, _VERSION)])
-    table = _open_table(directory)
-    if table is not None:
-        table.create_write_transaction(
-            actions, "append", table.schema(), partition_by=names or None, commit_properties=properties
+    with _opened(directory) as table:
+        if table is not None:
+            table.create_write_transaction(
+                actions, "append", table.schema(), partition_by=names or None, commit_properties=properties
+            )
+            return
+        create_table_with_add_actions(
+            str(directory),
+            Schema.from_arrow(_with_partitions(columns, partition_by)),
+            actions,
+            partition_by=names or None,
+            commit_properties=properties,
         )
-        return
-    create_table_with_add_actions(
-        str(directory),
-        Schema.from_arrow(_with_partitions(columns, partition_by)),
-        actions,
-        partition_by=names or None,
-        commit_properties=properties,
-    )
