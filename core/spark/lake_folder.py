@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from core.common.errors import AccessError
-from core.common.filesystem import FileSystem, access_error, open_regular
+from core.common.filesystem import FileSystem, accessing, open_regular
 from core.common.out_file import open_sink
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PlainFolder:
 
     def read(self, name: str) -> bytes | None:
         with (
-            self._explained(name, "read"),
+            accessing(self.directory / name, "read"),
             suppress(FileNotFoundError, NotADirectoryError),
             os.fdopen(open_regular(self.directory / name, os.O_RDONLY), "rb") as file,
         ):
@@ -81,7 +81,7 @@ class PlainFolder:
     def sizes(self, name: str = "") -> dict[str, int]:
         folder = self.directory / name
         found = {}
-        with self._explained(name, "read"):
+        with accessing(self.directory / name, "read"):
             for path in folder.rglob("*"):
                 with suppress(FileNotFoundError):
                     if not path.is_dir():
@@ -89,13 +89,13 @@ class PlainFolder:
         return found
 
     def names(self, name: str = "") -> list[str] | None:
-        with self._explained(name, "read"), suppress(FileNotFoundError):
+        with accessing(self.directory / name, "read"), suppress(FileNotFoundError):
             return sorted(path.name for path in (self.directory / name).iterdir())
         return None
 
     def create(self, name: str, content: bytes, *, holds: bool = False) -> bool:
         with ExitStack() as stack:
-            with self._explained(name, "write"), self._written(name, content) as beside:
+            with accessing(self.directory / name, "write"), self._written(name, content) as beside:
                 if holds:
                     fd = open_regular(beside, os.O_RDWR)
                     stack.callback(os.close, fd)
@@ -111,7 +111,7 @@ class PlainFolder:
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        with self._explained(name, "write"), self._written(name, content) as beside:
+        with accessing(self.directory / name, "write"), self._written(name, content) as beside:
             self._rename(beside, self.directory / name)
 
     def _rename(self, old: Path, new: Path) -> None:
@@ -142,7 +142,7 @@ class PlainFolder:
 
     def rename(self, source: str, target: str) -> bool:
         old, new = self.directory / source, self.directory / target
-        with self._explained(target, "write"):
+        with accessing(self.directory / target, "write"):
             if not old.exists():
                 return False
             self._make_folder(new.parent)
@@ -154,11 +154,13 @@ class PlainFolder:
         return True
 
     def delete(self, name: str) -> None:
-        path, away = self.directory / name, self._temporary(name)
-        with self._explained(name, "remove"):
+        path = away = self.directory / name
+        with accessing(self.directory / name, "remove"):
             if not os.path.lexists(path):
                 return
-            self.filesystem.rename(path, away)
+            if self._beside or "/" in name:  # so that whoever still works in it fails at once
+                away = self._temporary(name)
+                self.filesystem.rename(path, away)
             if away.is_symlink() or not away.is_dir():
                 self.filesystem.unlink(away)
             while away.exists():
@@ -169,7 +171,7 @@ class PlainFolder:
                         raise
 
     def begin_in(self, beside: str) -> None:
-        with self._explained(beside, "write"):
+        with accessing(self.directory / beside, "write"):
             self._make_folder(self.directory / beside)
         self._beside = self.directory / beside
 
@@ -192,13 +194,6 @@ class PlainFolder:
     def let_go(self) -> None:
         self._beside = None
         self._held.close()
-
-    @contextmanager
-    def _explained(self, name: str, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise access_error(error, error.filename or self.directory / name, doing) from error
 
 
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
