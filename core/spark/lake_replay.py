@@ -20,8 +20,8 @@ from urllib.parse import unquote
 from core.common.errors import PlogError
 from core.spark.lake_folder import LakeFolder
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import Receipt, WrittenFile
-from core.spark.replay import DELTA_LOG, Gaps, Proof, Replay
+from core.spark.range_output import Gaps, Receipt, WrittenFile
+from core.spark.replay import DELTA_LOG, Proof, Replay
 from core.spark.replay_plan import ReplayPlan
 
 _ATTEMPTS = 2

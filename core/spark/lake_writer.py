@@ -29,8 +29,8 @@ from core.spark.lake_replay import Measure, write_rounds
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import NULL_PARTITION, ensure_names_folders
-from core.spark.range_output import OutputFormat, Receipt, columns_in_folders
-from core.spark.replay import Gaps, Replay, account
+from core.spark.range_output import Gaps, OutputFormat, Receipt, columns_in_folders
+from core.spark.replay import Replay, account
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import explained, run_interruptibly
 

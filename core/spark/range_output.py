@@ -91,16 +91,19 @@ class WrittenFile(
         return self.name, self.rows, self.digest
 
 
+Gaps = tuple[tuple[int, int, str, str], ...]
+"""(start, end, reason, evidence) of offsets without a record."""
+
+
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`records`: how many were read of the log. `gaps`: (start, end, reason, evidence) of offsets without a record.
-    `left_out`: descriptions of the range's records that the log has lost. `rows` and `digest` of a round of Spark's
-    writer: of all its files together.
+    """`records`: how many were read of the log. `left_out`: descriptions of the range's records that the log has lost.
+    `rows` and `digest` of a round of Spark's writer: of all its files together.
     """
 
     unit: str
     files: tuple[WrittenFile, ...]
     records: int
-    gaps: tuple[tuple[int, int, str, str], ...] = ()
+    gaps: Gaps = ()
     left_out: tuple[str, ...] = ()
     rows: int = -1
     digest: str = ""

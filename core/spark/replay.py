@@ -51,7 +51,7 @@ from core.forensics.partition_reader import PartitionReader
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.lake_folder import LakeFolder, PlainFolder
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_columns
-from core.spark.range_output import Receipt, WrittenFile, not_written, temporary, write_files
+from core.spark.range_output import Gaps, Receipt, WrittenFile, not_written, temporary, write_files
 from core.spark.record_schema import schema_of, to_arrow
 from core.spark.replay_lock import STATE, LockOwner, ReplayLock, encode
 from core.spark.replay_plan import WHOLE, ReplayPlan
@@ -74,9 +74,6 @@ DELTA_LOG = "_delta_log"
 
 _AT_ONCE = 16
 """The most files that are renamed at once."""
-
-Gaps = tuple[tuple[int, int, str, str], ...]
-"""The gaps of a `Receipt`."""
 
 
 class Proof(NamedTuple):

@@ -21,8 +21,8 @@ from core.spark.lake_folder import PlainFolder, explain, find_untried
 from core.spark.lake_replay import Measure, prove_round, write_rounds
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
-from core.spark.range_output import OutputFormat
-from core.spark.replay import Gaps, Replay
+from core.spark.range_output import Gaps, OutputFormat
+from core.spark.replay import Replay
 from core.spark.replay_lock import LockOwner, encode
 from core.spark.replay_plan import ReplayPlan
 from tests.support.for_each import for_each
