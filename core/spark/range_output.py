@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from core.common.errors import AccessError, PlogError, UsageError
+from core.common.errors import PlogError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.out_file import open_sink
 from core.spark.partition_expression import DATE, Partition
@@ -113,19 +113,6 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.rows if self.digest else sum(file.rows for file in self.files)
 
 
-def temporary(beside: Path) -> Path:
-    """Returns the path of a new file. It is unique: several attempts may run one task at once, on several machines, in
-    processes with the same ids.
-    """
-    return beside / f"{uuid.uuid4().hex}.tmp"
-
-
-def not_written(error: OSError, path: Path) -> AccessError:
-    """Returns the error with the system's words instead of Arrow's."""
-    named = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
-    return access_error(named, path, "write")
-
-
 # --- files
 
 
@@ -151,7 +138,8 @@ def write_files(
         if output is not None:
             output.discard()
         if isinstance(error, OSError):
-            raise not_written(error, beside.parent.parent) from error
+            named = OSError(error.errno, os.strerror(error.errno)) if error.errno else error  # instead of Arrow's words
+            raise access_error(named, beside.parent.parent, "write") from error
         raise
 
 
@@ -189,7 +177,7 @@ class _Output:
         if known is None:
             if len(self._writers) >= _MOST_OPEN_FILES:
                 self._end_files(list(self._writers))
-            path = temporary(self._beside)
+            path = self._beside / f"{uuid.uuid4().hex}.tmp"  # several attempts may run one task at once
             sink = open_sink(self._filesystem, path)
             try:
                 parquet = pq.ParquetWriter(sink, self._schema, compression=self._format.compression)

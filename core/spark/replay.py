@@ -43,7 +43,6 @@ import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError
 from core.common.filesystem import FileSystem
-from core.common.out_file import open_sink
 from core.common.topic_partition import TopicPartition
 from core.forensics.gap_ledger import LOSING_REASONS, GapLedger
 from core.forensics.missing_offsets import offsets_are
@@ -51,7 +50,7 @@ from core.forensics.partition_reader import PartitionReader
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.lake_folder import LakeFolder, PlainFolder
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_columns
-from core.spark.range_output import Gaps, Receipt, WrittenFile, not_written, temporary, write_files
+from core.spark.range_output import Gaps, Receipt, WrittenFile, write_files
 from core.spark.record_schema import schema_of, to_arrow
 from core.spark.replay_lock import STATE, LockOwner, ReplayLock, encode
 from core.spark.replay_plan import WHOLE, ReplayPlan
@@ -489,34 +488,41 @@ def write_ranges(session: SparkSession, replay: Replay, plan: ReplayPlan, on_don
     """Writes the missing ranges, a task for each, through which nothing passes into the JVM. Calls `on_done` with each
     one. Raises PySparkException if a task fails, and what `Replay.finish` raises. The caller holds the lock.
     """
+    from pyspark.accumulators import AccumulatorParam
+
+    class Receipts(AccumulatorParam[list[Receipt]]):
+        def zero(self, value: list[Receipt]) -> list[Receipt]:  # noqa: ARG002 - as PySpark calls it
+            return []
+
+        def addInPlace(self, value1: list[Receipt], value2: list[Receipt]) -> list[Receipt]:  # noqa: N802
+            return value1 + value2
+
     todo = replay.missing(plan)
-    left, beside = {range_.name for range_ in todo}, replay.beside
+    beside, count = replay.beside, 0
+    # of several attempts at a task Spark takes one, and brings what that one adds, as soon as it has ended
+    receipts = session.sparkContext.accumulator([], Receipts())
 
     def look() -> None:
-        for unit in left & {name.removesuffix(".json") for name in replay.folder.names(replay.lock.beside) or ()}:
-            with contextlib.suppress(ValueError):  # on a disk without links it may not be whole yet
-                receipt = msgspec.json.decode((beside / f"{unit}.json").read_bytes(), type=Receipt)
-                replay.finish(receipt)
-                left.discard(unit)
-                on_done(receipt)
+        nonlocal count
+        for receipt in receipts.value[count:]:
+            replay.finish(receipt)
+            count += 1
+            on_done(receipt)
 
-    def write(ranges: Iterable[OffsetRange]) -> Iterator[int]:
-        for range_ in ranges:
-            yield write_range(beside, range_, plan).records
+    def write(range_: OffsetRange) -> None:
+        receipts.add([write_range(beside, range_, plan)])
 
     def work() -> None:
-        session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
+        session.sparkContext.parallelize(todo, len(todo)).foreach(write)
 
     if todo:
         run_interruptibly(session, work, look)
 
 
 def write_range(beside: Path, range_: OffsetRange, plan: ReplayPlan, filesystem: FileSystem | None = None) -> Receipt:
-    """Writes one range's files, whole or not at all, and `<unit>.json`: the receipt of the first of several attempts,
-    which is returned. Runs in a task. Raises what `read_columns` and `write_files` raise, and PlogError if offsets are
-    lost without a reason that a log may have.
+    """Writes one range's files, whole or not at all, into the folder `beside`. Runs in a task. Raises what
+    `read_columns` and `write_files` raise, and PlogError if offsets are lost without a reason that a log may have.
     """
-    filesystem = filesystem or FileSystem()
     records = 0
     gaps: Gaps = ()
     left_out: dict[str, None] = {}
@@ -533,25 +539,7 @@ def write_range(beside: Path, range_: OffsetRange, plan: ReplayPlan, filesystem:
     if records < range_.end_offset - range_.start_offset:
         _, gaps = find_gaps(range_)
     ensure_allowed(range_, left_out)
-    return _told(beside, Receipt(range_.name, files, records, gaps, tuple(left_out)), filesystem)
-
-
-def _told(beside: Path, receipt: Receipt, filesystem: FileSystem) -> Receipt:
-    """Tells the driver of the receipt, if no other attempt was first; returns the one that the driver finds."""
-    own, told = temporary(beside), beside / f"{receipt.unit}.json"
-    try:
-        with open_sink(filesystem, own) as sink:
-            sink.write(msgspec.json.encode(receipt))
-        try:
-            filesystem.link(own, told)
-        except FileExistsError:
-            for file in receipt.files:
-                filesystem.unlink(beside / Path(file.source).name)
-        return msgspec.json.decode(told.read_bytes(), type=Receipt)
-    except OSError as error:
-        raise not_written(error, told) from error
-    finally:
-        filesystem.unlink(own)
+    return Receipt(range_.name, files, records, gaps, tuple(left_out))
 
 
 def prove_range(replay: Replay, plan: ReplayPlan, receipt: Receipt, ranges: Sequence[OffsetRange]) -> Proof:
