@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.client.net.client_config_files import read_settings_file
+from core.client.net.port_probe import Speech
 from core.security.client_settings import parse_client_settings
 from tests.support.golden import GOLDEN
 
@@ -60,7 +61,7 @@ def test_every_provider_is_said_to_be_untested() -> None:
 def test_every_message_is_one_of_ours() -> None:
     """By its fixed parts, which stand in the source; tests/cli/test_refused_logins.py reads the broker's."""
     sources = [path for name in ("client", "files", "security") for path in (ROOT / "core" / name).rglob("*.py")]
-    source = "".join(path.read_text() for path in sources)
+    source = "".join(path.read_text() for path in sources) + "".join(f"speaks {speech}\n" for speech in Speech)
     table = TEXT.split("## When it fails")[1].split("**What the broker's log says.**")[0]
     cells = re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE)
     assert len(cells) > 15

@@ -20,6 +20,8 @@ from hypothesis import settings
 from core.common.errors import PlogError
 from core.common.filesystem import File, FileSystem
 from core.common.topic_partition import TopicPartition
+from core.inspector.check.segment_check import VerifyOptions
+from core.inspector.recover.recovery_plan import RecoveryOptions
 from core.pipeline.session import Session
 from core.view.bytes.field_bytes import FieldBytes
 from core.view.figures import partition_map
@@ -98,8 +100,8 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "groups": read_groups,
     "transactions": lambda root: list(KnownTransactions(inspected(root)).steps())[-1],
     "topics": lambda root: list(TopicFigures(inspected(root)).steps())[-1],
-    "verify": lambda root: Verification(root).start()(),
-    "plan": lambda root: RecoveryPlan(root).start()(),
+    "verify": lambda root: Verification(root, VerifyOptions()).run(),
+    "plan": lambda root: RecoveryPlan(root, RecoveryOptions()).run(),
 }
 
 
