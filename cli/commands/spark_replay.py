@@ -21,6 +21,7 @@ from cli.security_options import find_spark_access, level_of
 from cli.terminal import say
 from cli.typer_internals import get_current_context
 from core.common.command_option import flag, option, options
+from core.common.decompression_limit import parse_size
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import accessing
 from core.common.topic_partition import TopicPartition
@@ -66,7 +67,7 @@ def spark_replay(
     ),
     conf: list[str] | None = options("A setting of Spark, over its configuration files.", metavar="NAME=VALUE"),
     name: str = option("The name of Spark's application.", default="", metavar="NAME"),
-    range_size: int = option("About how much of the log one task reads.", default=64 << 20, metavar="BYTES", min=1),
+    range_size: str = option("About how much of the log one task reads, as 8M.", default="64M", metavar="BYTES"),
     dry_run: bool = flag("Print the plan, and do nothing."),
     verify: str = option("Check a replay against its manifest and the log.", default="", metavar="DIR"),
     output: OutputFormat = OUTPUT,
@@ -96,7 +97,7 @@ def spark_replay(
     to = request.to or ("parquet:-" if dry_run else "")
     request = replace(request, to=to, source=servers or str(session.directory.resolve()))
     _ensure_registry_is_used(request)
-    make = partial(make_plan, request, session, range_size, find_spark_access())
+    make = partial(make_plan, request, session, parse_size(range_size, "--range-size"), find_spark_access())
     if dry_run:
         plan = _plan_to_go_on(request, make, session, settings) if request.continue_ else make()
         _show_plan(plan, settings.master, output)

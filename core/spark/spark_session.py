@@ -223,6 +223,7 @@ _REASONS = (
     r"Application has been killed\. Reason: (.+)$",
     r"ERROR SparkContext: Error initializing SparkContext\.\n(?:[\w.$]+: )?(.+)$",
     r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$',
+    r"^Error: (?!Could not create the Java|A fatal)(.+)$",
     r"^(?:: )?(?:[\w$]+\.)+\w*(?:Error|Exception): (.+)$",
 )
 """Where Spark's log says why it did not start, the surest first."""
@@ -480,6 +481,8 @@ def _failure(error: Exception, log: Path) -> PlogError:
         return PlogError("the function of --transform needs pandas, and it is not installed", hint="pip install pandas")
     is_damage = f"{errors}.CorruptRecordError: " in text
     damage_hint = "plog verify tells more; --allow-loss goes on after it, in a folder of its own"
+    if "No space left on device" in message:
+        own_hint = f"free some space where the output is, and where TMPDIR is ({log.parent}); see {log}"
     return PlogError(f"the Spark job failed: {message}", hint=damage_hint if is_damage else own_hint or None)
 
 

@@ -284,6 +284,15 @@ FRAMES = """	at org.apache.spark.SparkContext.<init>(SparkContext.scala:600)
             ),
             "An error has occurred. Connection refused: /127.0.0.1:9",
         ),
+        (
+            (
+                "Error: Not allowed to specify max heap(Xmx) memory settings through java options (was -Xmx40m).\n\n"
+                "WARNING: Using incubator modules: jdk.incubator.vector\n"
+                "Usage: spark-submit [options] <app jar | python file | R file> [app arguments]\n"
+                ' Spark on YARN only:\n  --queue QUEUE_NAME  The YARN queue to submit to (Default: "default").\n'
+            ),
+            "Not allowed to specify max heap(Xmx) memory settings through java options (was -Xmx40m).",
+        ),
         ("", ""),
     ],
 )
@@ -482,3 +491,10 @@ def test_verify_without_a_receipt(data: Path, tmp_path: Path) -> None:
     assert f"_plog/receipts/{lost.name} is missing" in done.stderr.decode()
     assert "as the manifest says; 1 of 2 ranges were not compared with the log" in done.stderr.decode()
     assert "exact" not in done.stderr.decode()
+
+
+def test_a_full_disk_may_be_the_outputs_or_sparks_own(tmp_path: Path) -> None:
+    error = _failure(Exception("Caused by: java.io.IOException: No space left on device"), tmp_path / "spark.log")
+    assert str(error) == "the Spark job failed: No space left on device"
+    assert error.hint is not None
+    assert str(tmp_path) in error.hint
