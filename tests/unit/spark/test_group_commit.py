@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
+from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +135,11 @@ class Job:
 
     def replay(self, to: str, **options: Any) -> None:
         """By the command, which must not go by options that another command was given before in this process."""
-        of_command = {name: options.pop(name) for name in ("commit_group", "take_over") if name in options}
+        declared = inspect.signature(command.spark_replay).parameters.values()
+        of_command = {one.name: one.default.default for one in declared if isinstance(one.default, Field)}
+        of_command |= {name: options.pop(name) for name in ("commit_group", "take_over") if name in options}
         request, place = ReplayRequest(topics=[self.name], to=to, **options), Place(bootstrap_server=self.servers)
-        Context().run(command.spark_replay, request, master="local[1]", place=place, **of_command)
+        Context().run(command.spark_replay, request, place=place, **of_command | {"master": "local[1]"})
 
     def to_topic(self, **options: Any) -> None:
         self.replay(f"topic:{self.target}", **options)
