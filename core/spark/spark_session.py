@@ -475,6 +475,8 @@ def _failure(error: Exception, log: Path) -> PlogError:
     errors = PlogError.__module__
     ours = re.findall(rf"^{re.escape(errors)}\.\w+Error: (.+)(?:\n *hint: (.+))?$", text, re.MULTILINE)
     causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
+    if causes and causes[-1].startswith("An exception was thrown from the Python worker"):  # one without words
+        causes += re.findall(r"^(?:\w+\.)*(\w+Error):? *$", text, re.MULTILINE)
     first = (text.splitlines() or [type(error).__name__])[0]
     message, own_hint = ours[-1] if ours else (causes[-1] if causes else first, f"see {log}")
     if "[PACKAGE_NOT_INSTALLED] Pandas" in text:

@@ -498,3 +498,9 @@ def test_a_full_disk_may_be_the_outputs_or_sparks_own(tmp_path: Path) -> None:
     assert str(error) == "the Spark job failed: No space left on device"
     assert error.hint is not None
     assert str(tmp_path) in error.hint
+
+
+def test_an_exception_without_words_is_named(tmp_path: Path) -> None:
+    python = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\nMemoryError\n"
+    error = _failure(Exception(f"org.apache.spark.api.python.PythonException: {python}\n\tat x\n"), tmp_path / "log")
+    assert error.message == "the Spark job failed: MemoryError"
