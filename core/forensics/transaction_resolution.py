@@ -731,7 +731,9 @@ def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIn
 
 
 def _mended(hole: Hole) -> Iterator[RecordBatch]:
-    """Yields the original of a damaged batch, if one known byte makes it sound."""
+    """Yields the original of a damaged batch, if one known byte makes it sound. No checksum is of its base offset: a
+    batch that names other offsets than those that are missing tells nothing about them.
+    """
     fix = None if hole.damage is None else hole.damage.fix
     if fix is None:
         return
@@ -744,7 +746,8 @@ def _mended(hole: Hole) -> Iterator[RecordBatch]:
     if 0 <= at < len(data) and len(data) >= HEADER_SIZE:
         data[at] = fix.expected
         batch = RecordBatch(memoryview(data), 0, hole.position)
-        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(data) and batch.computed_crc() == batch.crc:
+        is_sound = batch.magic == CURRENT_MAGIC and batch.size_bytes == len(data) and batch.computed_crc() == batch.crc
+        if is_sound and (hole.start == hole.end or hole.start <= batch.base_offset < hole.end):
             yield batch
 
 
