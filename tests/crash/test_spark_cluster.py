@@ -47,7 +47,7 @@ def test_a_replay_on_a_cluster_survives_the_loss_of_each_of_its_processes(
     tmp_path: Path, target: str, source: str, seed: int
 ) -> None:
     random = Random(seed)
-    deeds = [*random.sample(LOST, len(LOST)), "task"]
+    deeds = [*random.sample(LOST, len(LOST)), "driver", "task"]  # a new job, of which no host has failed a task
     with (
         served(source, tmp_path) as server,
         StandaloneCluster(
@@ -184,7 +184,9 @@ class ClusterReplay:
         self._server.start()
 
     def lose_task(self) -> None:
-        """It stands still; a second attempt, on the other host, ends the replay."""
+        """It stands still; a second attempt, on the other host, ends the replay. Spark makes none on a host where an
+        attempt has failed.
+        """
         stopped = self._signal(b"pyspark.daemon", signal.SIGSTOP)
         try:
             wait_until(self._has_ended, self._log.read_text)
