@@ -58,10 +58,11 @@ def begin_tls(
     AuthenticationError if that fails; the socket is closed then. `is_hasty`: see `ConnectNotice.wait`.
     """
     timeout_s = plain.gettimeout()
-    tls = context.wrap_socket(plain, server_hostname=peer.host, do_handshake_on_connect=False)
     with contextlib.ExitStack() as unless_done:
-        unless_done.callback(tls.close)
+        unless_done.callback(plain.close)
         try:
+            tls = context.wrap_socket(plain, server_hostname=peer.host, do_handshake_on_connect=False)
+            unless_done.callback(tls.close)
             tls.setblocking(False)
             with contextlib.suppress(ssl.SSLWantReadError):
                 tls.do_handshake()  # our hello

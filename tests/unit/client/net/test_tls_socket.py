@@ -1,17 +1,22 @@
-"""Answers over TLS: what OpenSSL has decrypted already is not waited for."""
+"""Answers over TLS that OpenSSL has decrypted already are not waited for; and ports that reset a connection at once."""
 
 from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import threading
 from pathlib import Path
 
+import pytest
+
 from core.client.net.client_connection import SocketTransport
+from core.client.net.tls_socket import TlsPeer, begin_tls
+from core.common.errors import ConnectionFailedError
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.secured_door import server_context
-from tests.support.waiting import ANSWER_SECONDS
+from tests.support.waiting import ANSWER_SECONDS, wait_until
 
 
 @for_each("sizes", [(10, 20, 0, 30), (100_000, 1, 1 << 20), (16_380, 5)])
@@ -40,3 +45,26 @@ def test_several_answers_of_one_record(sizes: tuple[int, ...], tmp_path: Path) -
         transport.close()
         thread.join()
     assert silences == []
+
+
+@for_each("said", [b"", b"go away"])
+def test_a_connection_that_was_reset_before_tls_began(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        plain = socket.create_connection((host, port), ANSWER_SECONDS)
+        connection, _ = listener.accept()
+        connection.sendall(said)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    wait_until(lambda: _is_reset(plain))
+    with pytest.raises(ConnectionFailedError, match=f"could not connect to {host}:{port}"):
+        begin_tls(plain, TlsPeer(host, port, shows_certificate=False), ssl.create_default_context())
+    assert plain.fileno() == -1
+
+
+def _is_reset(plain: socket.socket) -> bool:
+    try:
+        plain.getpeername()
+    except OSError:
+        return True
+    return False
