@@ -99,7 +99,7 @@ def show(
     ),
     output: OutputFormat = OUTPUT,
 ) -> None:
-    """Show certificates: whose they are, who signed them, for which names, and how many days are left.
+    """Show certificates: the subject, the issuer, the host names, and the days that are left.
 
     For a server it also says whether a client with these settings (--command-config, -X; without them, what the system
     trusts) would trust it, and why not. The exit code is 1 if a certificate has expired or is not valid yet, or if the

@@ -38,7 +38,7 @@ def gaps(
     output: OutputFormat = OUTPUT,
     place: ReadPlace = Place(),
 ) -> None:
-    """Account for every offset without a record: why there is none, and what proves it.
+    """Account for every offset without a record: the reason, and the proof of it.
 
     The reasons are control record, aborted, open transaction, compacted, trimmed, truncated, missing, damaged and
     unknown. The exit code is 1 if offsets are truncated, missing, damaged or unknown, because a reader should not

@@ -38,7 +38,7 @@ def option(text: str, *names: str, default: object = None, **more: Any) -> Any:
 
 
 def options(text: str, *names: str, **more: Any) -> Any:
-    """Declares an option that may be repeated, as its help says at the end; by default there is none."""
+    """Declares an option that users may repeat; its help ends with these words. The default is an empty tuple."""
     return option(f"{text.removesuffix('.')}; may be repeated.", *names, default=(), **more)
 
 

@@ -296,8 +296,8 @@ class ClassicGroup:
         *,
         can_skip_assignment: bool,
     ) -> None:
-        """Gives a restarted static member its place under a new member id; the others need not rejoin if the protocol
-        stays.
+        """Gives a restarted static member a new member id and the place of its old one. The other members need not
+        rejoin if the group keeps its protocol.
         """
         assert request.group_instance_id is not None
         old = self.members[self._static_members[request.group_instance_id]]

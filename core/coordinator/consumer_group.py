@@ -423,8 +423,8 @@ class ConsumerGroup:
             )
 
     def await_step(self, member: ConsumerMember, *, restarts: bool = False) -> None:
-        """Gives a classic member its rebalance timeout for its next step, from the first call or the last that
-        `restarts`.
+        """Begins the time in which a classic member must take its next step, its rebalance timeout: with the first
+        call, and again with each call that `restarts`.
         """
         session = self._sessions[member.member_id]
         if restarts:

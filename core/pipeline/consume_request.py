@@ -315,7 +315,7 @@ class ConsumeRequest:
 
     @property
     def reads_internal(self) -> bool:
-        """Returns whether topics of Kafka's own may be read, and are to be decoded."""
+        """Returns whether Kafka's internal topics may be read, and their records decoded."""
         is_plain = self.key_format is None and self.value_format is None
         return is_plain and any(topic.removeprefix(_REGEX_SIGN).startswith("__") for topic in self.topics)
 

@@ -177,7 +177,7 @@ class ReplayRequest:
 
     @property
     def has_fields(self) -> bool:
-        """Whether values are JSON, of which columns may be made."""
+        """Whether values decode to JSON objects, whose fields may become columns."""
         return self.formats.find("value") in _OF_COLUMNS
 
     @property
@@ -272,8 +272,8 @@ def ensure_zone(name: str) -> None:
 
 
 def ensure_apart(dead_letter: str, kind: str, directory: str) -> None:
-    """Raises UsageError if bad records can't be kept there: for a URL that is none, or one in the folder of the output,
-    whose readers would find them.
+    """Raises UsageError if bad records can't be kept at `dead_letter`: it is no place for files, or it lies in the
+    folder of the output, whose readers would find them.
     """
     named, colon, where = dead_letter.partition(":")
     if named not in ("parquet", "json"):

@@ -64,8 +64,8 @@ def parse_side_format(text: str) -> tuple[SideFormat, str] | None:
 class SideFormats(NamedTuple):
     """The formats and schemas of both sides as the options name them; `url` is that of the Schema Registry, or None.
 
-    What is read by a named schema is of it throughout, and names none. What is written by one names it (`registry`), if
-    there is a registry and no other format.
+    Bytes that are read with a named schema name none themselves: that schema is the one of all of them. Bytes that are
+    written with a named schema name it (`registry`), if there is a registry and no other format.
     """
 
     url: str | None = None

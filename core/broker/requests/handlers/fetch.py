@@ -1,7 +1,7 @@
 """Fetch: sends batches from the log's files to the socket, or waits until there are enough.
 
 Answers hold `FileRegion`s, which the connection sends by sendfile or TLS: this module copies records only if they are
-so few that a copy costs less. A request of a fetch session stands for a whole request, and is read as that; its answer
+so few that a copy costs less. A request of a fetch session names changes alone, and is completed first; its answer
 leaves out partitions that did not change. A `DelayedFetch` waits until there is enough, or until its time is up.
 
 `FetchReader` reads one partition. The fetcher decides how far it reads, and whether this broker must lead:
