@@ -101,7 +101,8 @@ def test_kafkas_tools_change_topics(cluster: MixedCluster, metadata: Metadata) -
     """They make and grow one; then plog's command does so, and all are deleted."""
     options = ["--topic", "made", "--partitions", "3", "--replication-factor", "3", "--config", "retention.ms=-1"]
     tool(cluster, "topics", "--create", *options)
-    wait_until(lambda: "made" in tool(cluster, "topics", "--list").split(), "Kafka's broker knows of it")
+    cluster.wait_until_known("made")  # a tool asks any broker
+    assert "made" in tool(cluster, "topics", "--list").split()
     tool(cluster, "topics", "--alter", "--topic", "made", "--partitions", "5")
     for number in range(5):
         cluster.wait_for(TopicPartition("made", number), isr=ALL)
@@ -110,6 +111,7 @@ def test_kafkas_tools_change_topics(cluster: MixedCluster, metadata: Metadata) -
     assert made.returncode == 0, made.stderr.decode()
     described = json.loads(call_plog("topic", "describe", "made", "--output", "json", *where).stdout)
     assert len(described) == 5
+    cluster.wait_until_known("made-by-plog")
     tool(cluster, "topics", "--delete", "--topic", "made.*")
     wait_until(lambda: not {"made", "made-by-plog"} & set(metadata.topics()), "they are gone")
     ensure_no_folders(cluster, "made")
@@ -160,6 +162,8 @@ def test_kafkas_tools_move_replicas_and_leaders(cluster: MixedCluster, metadata:
     """One partition moves from plog to Kafka's broker; another one, a byte a second, until that is given up."""
     cluster.make_topic("moved", (FIRST, SECOND))
     cluster.make_topic("stuck", (FIRST,))
+    cluster.wait_until_known("moved")
+    cluster.wait_until_known("stuck")
     with Load(cluster.address, "moved") as load:
         plan = reassignment(tmp_path, moved=(KAFKA, FIRST))
         tool(cluster, "reassign", "--execute", "--reassignment-json-file", plan)
