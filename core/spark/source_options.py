@@ -24,7 +24,7 @@ from core.common.errors import UsageError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.records.side_format import SchemaJson, SideFormats
-from core.spark.cluster_access import COMMAND_CONFIG, RESOLVE, access_of, servers_of
+from core.spark.cluster_access import COMMAND_CONFIG, RESOLVE, access_of, servers_of, settings_of
 from core.spark.record_schema import COLUMNS, schema_of
 from core.spark.value_decoding import RAW, REASON, Decoding, ensure_no_password
 
@@ -157,6 +157,8 @@ class SourceOptions:
             raise UsageError(
                 "read from where? give either path or kafka.bootstrap.servers, which commandConfig may have"
             )
+        if self.paths and self.access:  # nobody connects, who would find out
+            settings_of(self.access)
         ways = [bool(self.topics), bool(self.assigned), bool(self.pattern)]
         if sum(ways) > 1 or (self.servers and not any(ways)):
             raise UsageError("which topics? give one of subscribe, assign and subscribePattern")

@@ -103,6 +103,8 @@ def test_the_others() -> None:
         ({"assign": "[1]"}, "option assign"),
         ({"assign": '{"t": [0]}'}, "which topics"),
         ({"kafka__bootstrap__servers": "a:1"}, "read from where"),
+        ({"kafka.security.protocol": "none"}, "security.protocol=none, expected one of"),
+        ({"commandConfig": "/no/such"}, "could not read /no/such"),
         ({"columns": "offset,nonsense"}, "no column 'nonsense'"),
         ({"maxTriggerDelay": "a while"}, "option maxTriggerDelay"),
         ({"subscribe": ""}, "option subscribe: ''"),
