@@ -22,7 +22,7 @@ from cli.terminal import say
 from cli.typer_internals import get_current_context
 from core.common.command_option import flag, option, options
 from core.common.decompression_limit import parse_size
-from core.common.errors import AccessError, PlogError, UsageError
+from core.common.errors import AccessError, DirectoryLockedError, PlogError, UsageError
 from core.common.filesystem import accessing
 from core.common.topic_partition import TopicPartition
 from core.pipeline.spark_replay_request import ReplayRequest
@@ -380,12 +380,7 @@ def _run(replay: Replay, plan: ReplayPlan, spark: _Spark) -> None:
     elif replay.missing_units(plan):
         say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
         ensure_source_is_the_same(plan, todo)
-        try:
-            _run_job(replay, plan, todo, spark)
-        except PlogError:
-            replay.lock.ensure_held()  # if another took the folder over, that is why
-            ensure_source_is_the_same(plan, replay.missing(plan))  # nor does a rerun go on if the log was trimmed
-            raise
+        _run_job(replay, plan, todo, spark)
     if plan.is_committed_at_end:
         from core.spark.delta_table import commit_delta_table
 
@@ -456,10 +451,12 @@ def _first(names: Sequence[str], most: int = _MOST_NAMES) -> str:
 
 @contextmanager
 def _adding_how_to_go_on(count_left: Callable[[], str]) -> Iterator[None]:
-    """Adds to an error in the block how to go on, if the request itself is valid."""
+    """Adds to an error in the block how to go on, if the same command does."""
+    from core.spark.replay_plan import SourceChangedError
+
     try:
         yield
-    except UsageError:
+    except (UsageError, DirectoryLockedError, SourceChangedError):
         raise
     except PlogError as error:
         go_on = f"when that is mended, the same command again goes on from there ({count_left()} are left)"
@@ -525,13 +522,19 @@ def _say_what_came_since(
 
 def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], spark: _Spark) -> None:
     from core.spark.delta_table import TableMisfitError
+    from core.spark.replay_plan import ensure_source_is_the_same
 
     def count_left() -> str:
         return f"{len(replay.missing(plan))} of {len(plan.ranges)} ranges"
 
     try:
         with _adding_how_to_go_on(count_left):
-            _run_with_spark(replay, plan, todo, spark)
+            try:
+                _run_with_spark(replay, plan, todo, spark)
+            except PlogError:
+                replay.lock.ensure_held()  # if another took the folder over, that is why
+                ensure_source_is_the_same(plan, replay.missing(plan))  # nor does a rerun go on if the log was trimmed
+                raise
     except (UsageError, TableMisfitError):
         replay.withdraw(plan)
         raise

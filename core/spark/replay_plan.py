@@ -144,8 +144,14 @@ def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
     return ids
 
 
+class SourceChangedError(PlogError):
+    """The log does not have the planned records any more: the same command does not go on."""
+
+
 def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) -> None:
-    """Raises PlogError if records that are still to be read are gone, or are not those that were planned."""
+    """Raises SourceChangedError if records that are still to be read are deleted, or the topic was made again;
+    AccessError if the log ends before them; and what reading their bounds raises.
+    """
     ensure_same_topics(plan.topic_ids, find_topic_ids(missing))
     bounds: dict[TopicPartition, tuple[int, int]] = {}
     for range_ in missing:
@@ -155,11 +161,11 @@ def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) 
 
 
 def ensure_same_topics(planned_ids: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raises PlogError for a topic whose id is another one; one that has none, or had none, may be any."""
+    """Raises SourceChangedError for a topic whose id is another one; one that has none, or had none, may be any."""
     for topic, topic_id in now.items():
         planned = planned_ids.get(topic, topic_id)
         if planned != topic_id:
-            raise PlogError(
+            raise SourceChangedError(
                 f"topic {topic} was made again since the replay was planned: its id was {planned}, and is {topic_id}",
                 hint="replay to a new folder",
             )
@@ -201,7 +207,7 @@ def _find_bounds(range_: OffsetRange) -> tuple[int, int]:
 
 def _ensure_there(range_: OffsetRange, start: int, end: int) -> None:
     if range_.fails_if_gone and start > range_.start_offset:
-        raise PlogError(
+        raise SourceChangedError(
             f"{range_.topic_partition}: offsets from {range_.start_offset} on were planned to be replayed, and are "
             f"deleted since: the log begins at {start}",
             hint="replay what is left to a new folder, with --from beginning",

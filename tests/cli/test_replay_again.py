@@ -169,6 +169,23 @@ def test_what_the_log_has_not_any_more_is_not_taken_from_the_folder(data: Path, 
     assert "is missing" in verify(out, code=1)
 
 
+def test_a_log_that_is_away_when_the_job_has_failed(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of it then fails, too: how to go on is told all the same."""
+    log, away = data / "t-0", data.parent / "away"
+
+    def fail(*_: Any) -> None:
+        log.rename(away)
+        raise AccessError("the job failed")
+
+    with monkeypatch.context() as patches:
+        patches.setattr("cli.commands.spark_replay._run_with_spark", fail)
+        told = replay(data, out, code=3)
+    assert "hint: when that is mended, the same command again goes on from there (" in told
+    away.rename(log)
+    replay(data, out)
+    assert "exact" in verify(out)
+
+
 @pytest.mark.parametrize("damage", ["the first log is gone", "a byte"])
 def test_what_the_log_has_lost_is_not_taken_from_the_folder(data: Path, out: Path, damage: str) -> None:
     """Neither are the receipt and the manifest, which tell what was there."""
