@@ -171,18 +171,18 @@ def test_random_readings(
 
 def is_named(options: dict[str, str], query: Query, theirs: Any, ours: Any) -> bool:
     """Whether docs/spark.md has the difference: plog looks for all offsets before it reads, the connector when it comes
-    to them; and it looks at none, nor at its consumers' settings, where Spark plans no reading.
+    to them, and not at all options where Spark plans no reading.
     """
     if isinstance(theirs, Refused):
         return query.reads_nothing and "can't be latest" in theirs.said
     if not isinstance(ours, Refused):
         return False
+    if query.reads_nothing and "UsageError" in ours.said:
+        return True
     if "is to be read from offset" in ours.said:
         return "minPartitions" in options or not theirs
-    if "kafka.isolation.level" in ours.said or "security.protocol" in ours.said:
-        return query.reads_nothing
     if "expected an offset, -2 or -1" in ours.said:
-        return not query.reads_all or query.reads_nothing
+        return "minPartitions" in options or not query.reads_all
     return "are not there" in ours.said and not query.reads_all
 
 
