@@ -20,6 +20,7 @@ The CLI turns each into a message, a hint and an exit code (`exit_code`).
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Collection, Sequence
 
 from core.common.error_code import ErrorCode
@@ -42,6 +43,10 @@ class PlogError(Exception):
     def __notes__(self) -> list[str]:  # type: ignore[override]  # the hint may come later
         """Returns the lines that tracebacks show below the message (PEP 678), as Spark's do."""
         return [f"hint: {self.hint}"] if self.hint else []
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles the error as it is: a subclass may have made the message of other arguments."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class UsageError(PlogError):

@@ -1,30 +1,28 @@
 """The cleaner in a process of its own, so that the broker's event loop never waits for it: the parent's side.
 
-Lines of JSON on the child's standard input and output; one child cleans one log after the other, until its input ends:
+Pickled values on the child's standard input and output; one child cleans one log after the other, until its input ends:
 
     parent                                     child
-    {"log": {..}, "now_ms": .., ..}       ->                                            a log to clean
-                                          <-   {"base_offset": 0, "replaced": [0, 90]}   files are there, as `.swap`
-    {}                                    ->                                            they have their names now
-                                          <-   {"end_offset": 180, "stats": {..}}        that log is clean up to there
-                                          <-   {"corrupt": "..", ..} or {"refused": ".."}    it is not, and why
+    (log, now_ms, settings)               ->                   a log to clean
+                                          <-   SegmentReady    files are there, as `.swap`
+    an empty line                         ->                   they have their names now
+                                          <-   LogCleaned      that log is clean up to there
+                                          <-   a PlogError     it is not, and why
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-import msgspec
-
-from core.common.errors import CorruptRecordError, PlogError, UndecodableError
+from core.common.errors import PlogError
 from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.log_to_clean import LogToClean
 
@@ -67,13 +65,13 @@ class CleanerProcess:
 
     def begin(self, log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
         """Raises CorruptRecordError if the log is damaged, PlogError if the disk refuses or the process dies."""
-        return self._ask({"log": format_log(log), "now_ms": now_ms, "settings": asdict(settings)})
+        return self._ask(pickle.dumps((log, now_ms, settings)))
 
     def go_on(self) -> SegmentReady | LogCleaned:
         """Continues after the ready segment was swapped in. Raises what `begin` raises."""
-        return self._ask({})
+        return self._ask(b"\n")
 
-    def _ask(self, message: dict[str, Any]) -> SegmentReady | LogCleaned:
+    def _ask(self, message: bytes) -> SegmentReady | LogCleaned:
         with self._starting:
             if self.is_closed:
                 raise PlogError("the cleaner's process was ended")
@@ -81,16 +79,16 @@ class CleanerProcess:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.write(message)
             process.stdin.flush()
-            line = process.stdout.readline()
-        except (OSError, ValueError):  # closed
-            line = b""
-        if not line:
+            answer: SegmentReady | LogCleaned | PlogError = pickle.load(process.stdout)  # noqa: S301  our own child
+        except (OSError, ValueError, EOFError, pickle.UnpicklingError):  # closed
             ended = _how_it_ended(process.wait())  # its pipes are closed: it exits, or `close` has killed it
             self.close()
-            raise PlogError(f"the cleaner's process ended before its work did{ended}")
-        return _parse_answer(json.loads(line))
+            raise PlogError(f"the cleaner's process ended before its work did{ended}") from None
+        if isinstance(answer, PlogError):
+            raise answer
+        return answer
 
     def close(self) -> None:
         """Kills the process; the next cleaning or the next start deletes its unfinished files."""
@@ -123,25 +121,3 @@ def _start(inherited: Sequence[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - ourselves
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=inherited
     )
-
-
-def _parse_answer(answer: dict[str, Any]) -> SegmentReady | LogCleaned:
-    if "base_offset" in answer:
-        return SegmentReady(answer["base_offset"], tuple(answer["replaced"]))
-    if "corrupt" in answer:
-        kind = UndecodableError if answer.get("is_undecodable") else CorruptRecordError
-        where = answer.get("position", -1), answer.get("offset", -1), answer["path"]
-        raise kind(answer["corrupt"], position=where[0], offset=where[1], path=where[2])
-    if "refused" in answer:
-        raise PlogError(answer["refused"])
-    return LogCleaned(answer["end_offset"], CleanerStats(**answer["stats"]))
-
-
-def format_log(log: LogToClean) -> Any:
-    """Returns the JSON fields for the child."""
-    return msgspec.to_builtins(log, enc_hook=lambda path: str(path.absolute()))
-
-
-def parse_log(fields: Any) -> LogToClean:
-    """Reads the fields of `format_log`."""
-    return msgspec.convert(fields, LogToClean, dec_hook=lambda type_, text: type_(text), str_keys=True)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
 
-from core.common.errors import CorruptRecordError, UndecodableError
+from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.compaction.cleaner import Cleaner
-from core.compaction.cleaner_process import CleanerSettings, parse_log
+from core.compaction.cleaner_process import CleanerSettings, LogCleaned, SegmentReady
 from core.compaction.log_to_clean import LogToClean
 from core.log.segment_swap import begin_swap, drop_swaps
 
@@ -28,39 +27,38 @@ def main() -> None:
     """Cleans logs until standard input ends."""
     os.nice(_NICENESS)
     filesystem = FileSystem()
-    for line in sys.stdin:
-        request = json.loads(line)
-        log = parse_log(request["log"])
+    while sys.stdin.buffer.peek(1):  # type: ignore[union-attr]  # it is a BufferedReader
+        log, now_ms, settings = pickle.load(sys.stdin.buffer)  # noqa: S301  what our own parent says
         try:
-            _clean(log, request["now_ms"], CleanerSettings(**request["settings"]), filesystem)
+            _answer(_clean(log, now_ms, settings, filesystem))
         except CorruptRecordError as error:
-            where = {"position": error.position, "offset": error.offset, "path": error.path}
-            _answer(corrupt=error.cause, **where, is_undecodable=isinstance(error, UndecodableError))
+            _answer(error)
         except OSError as error:
-            _answer(refused=str(access_error(error, error.filename or log.directory, "clean")))
+            _answer(access_error(error, error.filename or log.directory, "clean"))
         except MemoryError:
-            _answer(refused="there is not enough memory")
+            _answer(PlogError("there is not enough memory"))
         except Exception as error:  # noqa: BLE001 - a mistake of ours with one log must not stop the cleaning of others
             traceback.print_exc()
-            _answer(corrupt=f"plog met a bug of its own: {type(error).__name__}: {error}", path=str(log.directory))
+            what = f"plog met a bug of its own: {type(error).__name__}: {error}"
+            _answer(CorruptRecordError(what, path=str(log.directory)))
 
 
-def _clean(log: LogToClean, now_ms: int, settings: CleanerSettings, filesystem: FileSystem) -> None:
+def _clean(log: LogToClean, now_ms: int, settings: CleanerSettings, filesystem: FileSystem) -> LogCleaned:
     drop_swaps(log.directory, filesystem)
     cleaner = Cleaner(
         settings.dedupe_buffer_bytes, settings.load_factor, filesystem, on_bytes=Throttle(settings.max_bytes_per_second)
     )
     for segment in cleaner.clean(log, now_ms):
         begin_swap(log.directory, [segment.base_offset], filesystem)
-        _answer(base_offset=segment.base_offset, replaced=segment.replaced)
-        if not sys.stdin.readline():
+        _answer(SegmentReady(segment.base_offset, segment.replaced))
+        if not sys.stdin.buffer.readline():
             sys.exit(0)
-    _answer(end_offset=cleaner.end_offset, stats=asdict(cleaner.stats))
+    return LogCleaned(cleaner.end_offset, cleaner.stats)
 
 
-def _answer(**fields: object) -> None:
+def _answer(answer: SegmentReady | LogCleaned | PlogError) -> None:
     try:
-        sys.stdout.write(json.dumps(fields) + "\n")
+        pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.flush()
     except BrokenPipeError:  # the parent was killed
         os._exit(1)

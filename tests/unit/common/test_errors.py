@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, ensure_success
+from core.common.errors import DirectoryLockedError, KafkaError, PlogError, UnreadableFileError, ensure_success
 from tests.support.for_each import for_each
 
 
@@ -35,3 +37,18 @@ def test_a_missing_right_says_for_what(code: int, message: str | None, said: str
     with pytest.raises(KafkaError) as refused:
         ensure_success(code, "orders", message)
     assert refused.value.message == said
+
+
+@for_each(
+    "error",
+    [
+        UnreadableFileError("bad sector", errno=5, path="a.log", position=7),
+        DirectoryLockedError("in use", where="/data", holder="process 1", hint="stop it"),
+        KafkaError(ErrorCode.INVALID_CONFIG, "no"),
+    ],
+)
+def test_an_error_is_pickled_as_it_is(error: PlogError) -> None:
+    """Its arguments are not those of its class, which makes a message of them."""
+    there = pickle.loads(pickle.dumps(error))
+    assert type(there) is type(error)
+    assert (str(there), vars(there)) == (str(error), vars(error))

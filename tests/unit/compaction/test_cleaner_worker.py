@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import io
-import json
 import os
+import pickle
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.compaction import cleaner_worker
-from core.compaction.cleaner_process import CleanerSettings, format_log
+from core.compaction.cleaner_process import CleanerSettings, LogCleaned
+from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.cleaner_worker import Throttle
 from core.compaction.log_to_clean import LogToClean
 from core.files.log_config import LogConfig
@@ -45,25 +46,30 @@ def test_the_process_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("error", [IndexError("index 56 is out of bounds"), MemoryError()])
 def test_a_mistake_with_one_log_is_told_and_the_next_is_cleaned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    settings = asdict(CleanerSettings(1 << 20, 0.9, 1e9))
+    settings = CleanerSettings(1 << 20, 0.9, 1e9)
     logs = [LogToClean(tmp_path, TopicPartition(t, 0), LogConfig(), [], 0, 0, [], {}) for t in ("odd", "sound")]
-    requests = [{"log": format_log(log), "now_ms": 0, "settings": settings} for log in logs]
     clean = cleaner_worker._clean
 
-    def clean_or_fail(log: LogToClean, *others: object) -> None:
+    def clean_or_fail(log: LogToClean, *others: object) -> LogCleaned:
         if log.partition.topic == "odd":
             raise error
-        clean(log, *others)  # type: ignore[arg-type]
+        return clean(log, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cleaner_worker, "_clean", clean_or_fail)
     monkeypatch.setattr(os, "nice", lambda _: None)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(request) + "\n" for request in requests)))
+    requests = io.BytesIO(b"".join(pickle.dumps((log, 0, settings)) for log in logs))
+    answers = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(requests)))  # type: ignore[type-var]
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(answers))
     cleaner_worker.main()
-    odd, sound = map(json.loads, capsys.readouterr().out.splitlines())
+    answers.seek(0)
+    odd, sound = pickle.load(answers), pickle.load(answers)
     if isinstance(error, IndexError):
-        assert odd == {"corrupt": f"plog met a bug of its own: IndexError: {error}", "path": str(tmp_path)}
+        assert isinstance(odd, CorruptRecordError)
+        assert (odd.cause, odd.path) == (f"plog met a bug of its own: IndexError: {error}", str(tmp_path))
     else:
-        assert odd == {"refused": "there is not enough memory"}
-    assert sound["end_offset"] == 0
+        assert not isinstance(odd, CorruptRecordError)
+        assert odd.message == "there is not enough memory"
+    assert sound == LogCleaned(0, CleanerStats())

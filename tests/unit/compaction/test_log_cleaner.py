@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,6 @@ from core.compaction.cleaner_process import (
     CleanerSettings,
     LogCleaned,
     SegmentReady,
-    format_log,
-    parse_log,
 )
 from core.compaction.log_to_clean import CleanablePart, LogToClean, find_cleanable_part
 from core.files.checkpoint_file import read_offset_checkpoint
@@ -68,8 +67,8 @@ class InlineProcess(CleanerProcess):
         self.is_closed = False
         drop_swaps(log.directory, FileSystem())
         self._cleaner = Cleaner(settings.dedupe_buffer_bytes, settings.load_factor, FileSystem())
-        there = parse_log(json.loads(json.dumps(format_log(log))))
-        assert there.config == log.config
+        there = pickle.loads(pickle.dumps(log))
+        assert there == log
         self._segments = self._cleaner.clean(there, now_ms)
         return self.go_on()
 
