@@ -422,7 +422,7 @@ def _start(process: BrokerProcess) -> None:
     while not process.look_whether_ready():
         if time.monotonic() > deadline:
             process.kill()
-            raise AccessError(f"plog serve is not ready after {_START_SECONDS:.0f} s", where=str(process.data_dir))
+            raise AccessError(f"plog serve is not ready after {_START_SECONDS:.0f} s", where=str(process.directory))
         time.sleep(0.005)
 
 

@@ -6,22 +6,20 @@ import contextlib
 import os
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
 from core.common.endpoint import Endpoint, parse_endpoint
-from core.common.errors import AccessError
 from core.common.filesystem import FileSystem, access_error
-from core.processes.process_group import ProcessGroup, describe_end, read_tail
+from core.processes.process_group import ProcessGroup, ServerProcess
 
 _LEFT_OUT = ("PLOG_PROFILE", "PLOG_DATA_DIR")
 """Variables for the user's own brokers, which the process must not get; config.toml is left out, too."""
 
 
-class BrokerProcess:
+class BrokerProcess(ServerProcess):
     """Can be started again and again with the same directory and address. All its output is in `log`. Owned by one
     thread.
     """
@@ -42,22 +40,18 @@ class BrokerProcess:
         its address are in files beside its directory, or beside the path `beside`. It listens at `listen`, or, unless
         `is_placed`, where its arguments say.
         """
+        beside = beside or data_dir
+        super().__init__(f"broker {node_id}", data_dir, beside.with_name(f"{beside.name}.log"), group)
         self.node_id = node_id
-        self.data_dir = data_dir
         self.endpoint = listen
         """Its address; a port 0 is replaced when it is ready."""
-        beside = beside or data_dir
-        self.log = beside.with_name(f"{beside.name}.log")
         self.is_wanted = False
         """Whether it was started, and neither stopped nor killed by this object."""
         self.is_paused = False
         self._ready_file = beside.with_name(f"{beside.name}.ready")
         self._is_placed = is_placed
         self._arguments = arguments
-        self._group = group
         self._keeps = keeps
-        self._log_start = 0
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Starts the process, and does not wait. Raises AccessError if its log can't be written."""
@@ -76,7 +70,7 @@ class BrokerProcess:
         self.is_wanted, self.is_paused = True, False
 
     def _words(self) -> list[str]:
-        where = ["--data-dir", str(self.data_dir)]
+        where = ["--data-dir", str(self.directory)]
         where += ["--listen", str(self.endpoint)] if self._is_placed else []
         return ["serve", "--node-id", str(self.node_id), *where, *self._arguments]
 
@@ -84,15 +78,6 @@ class BrokerProcess:
     def command(self) -> str:
         """The command that starts the broker again by hand, with all its settings."""
         return shlex.join(["plog", *self._words()])
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     def look_whether_ready(self) -> bool:
         """Returns whether clients may connect. Raises AccessError if the process has ended instead."""
@@ -105,52 +90,27 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """Suspends the process: its connections stay open, and it answers nothing."""
-        self._signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
         self.is_paused = True
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
         self.is_paused = False
-
-    def _signal(self, number: int) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
 
     def kill(self) -> None:
         """Ends the process as a crash does, paused or not."""
         self.is_wanted = False
-        self._signal(signal.SIGKILL)
-        self._wait(None)
+        self.signal(signal.SIGKILL)
+        self.wait()
+        FileSystem().unlink(self._ready_file)
 
     def stop(self, deadline: float) -> bool:
         """Stops the process cleanly; returns False if it had to be killed at the monotonic time `deadline`."""
-        self.is_wanted = False
-        self._signal(signal.SIGTERM)
-        self.resume()
-        if self._wait(max(deadline - monotonic(), 0)):
-            return True
-        self.kill()
-        return False
-
-    def _wait(self, seconds: float | None) -> bool:
-        """Returns whether the process ends within so many seconds; None waits without limit."""
-        if self._process is not None:
-            try:
-                self._process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                return False
+        self.is_wanted = self.is_paused = False
+        has_ended = self._end(max(deadline - monotonic(), 0))
         FileSystem().unlink(self._ready_file)
-        return True
-
-    def failure(self) -> AccessError:
-        """Returns the error about a process that has ended, with the reason that it printed."""
-        code = self._process.returncode if self._process is not None else None
-        return AccessError(
-            f"broker {self.node_id} {describe_end(code, self._reason)}",
-            where=str(self.data_dir),
-            hint=f"{self.log} says more",
-        )
+        return has_ended
 
     def _reason(self) -> str:
-        lines = read_tail(self.log, self._log_start).splitlines()
+        lines = self._tail_of_log().splitlines()
         return next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), "")

@@ -416,12 +416,12 @@ class LocalCluster:
     def _wait_for(self, broker: BrokerProcess, deadline: float) -> None:
         waiting = Retry(deadline - monotonic(), first_s=_LOOK_SECONDS)
         while not broker.look_whether_ready():
-            if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
+            if self.zookeeper is not None and not self.zookeeper.is_running and not self._has_lost_zookeeper:
                 raise self.zookeeper.failure()
             if not waiting.wait():
                 raise AccessError(
                     f"broker {broker.node_id} is not ready after {_START_SECONDS:.0f} s",
-                    where=str(broker.data_dir),
+                    where=str(broker.directory),
                     hint=f"{broker.log} says what it waits for",
                 )
 
@@ -454,7 +454,7 @@ class LocalCluster:
             broker.is_wanted = False
             found.append(broker.failure())
             found[-1].hint = f"{broker.log} says more; {broker.command} starts it again"
-        if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
+        if self.zookeeper is not None and not self.zookeeper.is_running and not self._has_lost_zookeeper:
             self._has_lost_zookeeper = True
             found.append(self.zookeeper.failure())
             self.zookeeper.stop()  # this unlocks the directory, for one that the user starts

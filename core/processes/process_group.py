@@ -14,9 +14,12 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
+
+from core.common.errors import AccessError
 
 _GUARD = "trap '' HUP INT TERM; read -r _; kill -9 0"
 """HUP: the system sends it to an orphaned process group if one of its processes is suspended."""
@@ -74,20 +77,72 @@ class ProcessGroup:
             self._guard = None
 
 
-def describe_end(code: int | None, find_reason: Callable[[], str]) -> str:
-    """Describes how a process ended, by its `Popen.returncode`, and why. For a killed one no reason is looked up: its
-    last message is about something else.
+class ServerProcess(ABC):
+    """A server that is a process of a group: `name` is what errors call it, `log` the file that says more of it. Can be
+    started again with the same directory. Owned by one thread.
     """
-    if code is not None and code < 0:
-        return f"was killed (signal {-code})"
-    reason = find_reason()
-    return f"has ended with exit code {code}{f': {reason}' if reason else ''}"
 
+    def __init__(self, name: str, directory: Path, log: Path, group: ProcessGroup) -> None:
+        self.name = name
+        self.directory = directory
+        self.log = log
+        self._group = group
+        self._log_start = 0  # the size of the log at the last start
+        self._process: subprocess.Popen[bytes] | None = None
 
-def read_tail(path: Path, start: int) -> str:
-    """Reads the last bytes of the file, from the byte `start` on; from its beginning if it is shorter (a new file)."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        size = path.stat().st_size
-        file.seek(max(start if start <= size else 0, size - _MOST_OF_LOG))
-        return file.read().decode(errors="replace")
-    return ""
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Returns whether the process ends within so many seconds; None waits without limit."""
+        try:
+            if self._process is not None:
+                self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _end(self, seconds: float) -> bool:
+        """Stops the process cleanly, also a paused one; returns False if it took longer, and was killed."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        has_ended = self.wait(seconds)
+        if not has_ended:
+            self.signal(signal.SIGKILL)
+            self.wait()
+        return has_ended
+
+    def failure(self) -> AccessError:
+        """Returns the error about a process that has ended, with the reason that it printed. For a killed one no reason
+        is looked up: its last message is about something else.
+        """
+        code = self._process.returncode if self._process is not None else None
+        if code is not None and code < 0:
+            what = f"was killed (signal {-code})"
+        else:
+            reason = self._reason()
+            what = f"has ended with exit code {code}{f': {reason}' if reason else ''}"
+        return AccessError(f"{self.name} {what}", where=str(self.directory), hint=f"{self.log} says more")
+
+    @abstractmethod
+    def _reason(self) -> str:
+        """Finds in its output why it has ended; "" if that is not known."""
+
+    def _tail_of_log(self) -> str:
+        """Reads the last bytes of the log from `_log_start` on; of all of it if it is shorter (a new file)."""
+        with contextlib.suppress(OSError), self.log.open("rb") as file:
+            size = self.log.stat().st_size
+            file.seek(max(self._log_start if self._log_start <= size else 0, size - _MOST_OF_LOG))
+            return file.read().decode(errors="replace")
+        return ""

@@ -17,9 +17,7 @@ import math
 import os
 import re
 import shlex
-import signal
 import socket
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -34,7 +32,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.files.directory_lock import DirectoryLock
 from core.files.file_names import META_PROPERTIES, ensure_no_cluster
 from core.processes.free_port import ensure_free
-from core.processes.process_group import ProcessGroup, describe_end, read_tail
+from core.processes.process_group import ProcessGroup, ServerProcess
 from core.spark.java_home import find_java
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -84,7 +82,7 @@ _LOCK_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 
 
-class ZooKeeperProcess:
+class ZooKeeperProcess(ServerProcess):
     """Started by `start`; ends by `stop`, by itself, or with its group. Owned by one thread."""
 
     def __init__(
@@ -97,15 +95,11 @@ class ZooKeeperProcess:
         java_options: Sequence[str] = (),
     ) -> None:
         """`settings` are ZooKeeper's own, and override ours."""
-        self.directory = directory.absolute()
+        super().__init__("ZooKeeper", directory.absolute(), directory.absolute() / "zookeeper.log", group)
         self.endpoint = listen
-        self.log = self.directory / "zookeeper.log"
-        self._group = group
         self._own_settings = settings or {}
         self._java_options = java_options
-        self._log_start = 0
         self._lock: DirectoryLock | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
 
     def start(self) -> None:
@@ -143,7 +137,7 @@ class ZooKeeperProcess:
         """Returns when the server answers. Raises AccessError if it ends instead."""
         waiting = Retry(math.inf, most_s=_LOOK_SECONDS)  # the server does not report that it is ready
         while not self._answers():
-            if self.has_ended:
+            if not self.is_running:
                 raise self.failure()
             waiting.wait()
 
@@ -154,51 +148,18 @@ class ZooKeeperProcess:
         settings = [word for name, value in self._own_settings.items() for word in ("--set", f"{name}={value}")]
         return shlex.join(["plog", "zookeeper", "start", *where, *settings])
 
-    @property
-    def has_ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Returns when the server has ended. Raises subprocess.TimeoutExpired after so many seconds."""
-        if self._process is not None:
-            self._process.wait(seconds)
-
-    def signal(self, number: int) -> None:
-        """Sends a signal to the server, if it runs."""
-        if self._process is not None:
-            self._process.send_signal(number)
-
     def stop(self) -> None:
         """Stops the server, and kills it if that takes long; returns when it has ended. No acknowledged transaction is
         lost.
         """
-        self.signal(signal.SIGTERM)
-        try:
-            self.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.signal(signal.SIGKILL)
-            self.wait()
+        self._end(_STOP_SECONDS)
         if self._stderr is not None:
             self._stderr.close()
         if self._lock is not None:
             self._lock.release()
 
-    def failure(self) -> AccessError:
-        """Returns the error about a server that has ended, with the reason that it printed."""
-        assert self._process is not None
-        return AccessError(
-            f"ZooKeeper {describe_end(self._process.returncode, self._reason)}",
-            where=str(self.directory),
-            hint=f"{self.log} says more",
-        )
-
     def _reason(self) -> str:
-        return _last_error(self._output()) or _last_error(read_tail(self.log, self._log_start))
+        return _last_error(self._output()) or _last_error(self._tail_of_log())
 
     def _output(self) -> str:
         assert self._stderr is not None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.common.endpoint import Endpoint
 from core.common.properties_file import parse_properties
-from core.processes.process_group import ProcessGroup, describe_end, read_tail
+from core.processes.process_group import ProcessGroup
 from core.processes.zookeeper_process import ZooKeeperProcess, _as_property, _last_error
 from tests.support.for_each import for_each
 
@@ -59,22 +60,28 @@ def test_the_reason_is_found_in_what_it_says(text: str, reason: str) -> None:
 
 
 @for_each(
-    "code, reason, text",
+    "command, log, text",
     [
-        (1, "the disk is full", "has ended with exit code 1: the disk is full"),
-        (0, "", "has ended with exit code 0"),
-        (-9, "an error of long ago", "was killed (signal 9)"),
+        ("exit 1", "t1 ERROR the disk is full (X)\n", "ZooKeeper has ended with exit code 1: the disk is full"),
+        ("exit 0", "", "ZooKeeper has ended with exit code 0"),
+        ("kill -9 $$", "t1 ERROR an error of long ago (X)\n", "ZooKeeper was killed (signal 9)"),
     ],
 )
-def test_what_was_killed_has_no_other_reason(code: int, reason: str, text: str) -> None:
-    assert describe_end(code, lambda: reason) == text
+def test_what_was_killed_has_no_other_reason(tmp_path: Path, command: str, log: str, text: str) -> None:
+    with ProcessGroup() as group, tempfile.TemporaryFile() as output:
+        server = ZooKeeperProcess(tmp_path, Endpoint("127.0.0.1", 21001), group=group)
+        server._stderr = output
+        server._process = group.start(["/bin/sh", "-c", command], output=output)
+        assert server.wait()
+        server.log.write_text(log)
+        assert server.failure().message == text
 
 
 def test_errors_of_an_earlier_life_are_not_read(tmp_path: Path) -> None:
-    log = tmp_path / "zookeeper.log"
-    assert read_tail(log, 0) == ""
-    log.write_text("t1 ERROR early (X)\nt2 ERROR late (X)\n")
-    start = log.read_text().index("t2")
-    assert read_tail(log, 0) == log.read_text()
-    assert read_tail(log, start) == "t2 ERROR late (X)\n"
-    assert read_tail(log, 1000) == log.read_text(), "it was begun again"
+    server = ZooKeeperProcess(tmp_path, Endpoint("127.0.0.1", 21001), group=ProcessGroup())
+    assert server._tail_of_log() == ""
+    text = "t1 ERROR early (X)\nt2 ERROR late (X)\n"
+    server.log.write_text(text)
+    for start, tail in ((0, text), (text.index("t2"), "t2 ERROR late (X)\n"), (1000, text)):  # 1000: it was begun again
+        server._log_start = start
+        assert server._tail_of_log() == tail
