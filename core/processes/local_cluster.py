@@ -57,12 +57,13 @@ class ClusterAddresses(NamedTuple):
 
 
 class ClusterDirectory:
-    """Owned by one task, from `acquire` to `release`."""
+    """Owned by one task, from `acquire` until its lock is released."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.zookeeper = self.path / "zookeeper"
-        self._lock = DirectoryLock(self.path)
+        self.lock = DirectoryLock(self.path)
+        """A process that inherits its descriptor keeps the directory locked, too."""
 
     def broker(self, node_id: int) -> Path:
         return self.path / f"broker-{node_id}"
@@ -80,22 +81,10 @@ class ClusterDirectory:
         except OSError as error:
             raise access_error(error, self.path, "make") from error
         try:
-            self._lock.acquire(0.0 if find_lock_holder(self.path) else _LOCK_SECONDS)
+            self.lock.acquire(0.0 if find_lock_holder(self.path) else _LOCK_SECONDS)
         except DirectoryLockedError as error:
             error.hint = "that cluster runs: use it, stop it, or take another --data-dir"
             raise
-
-    @property
-    def descriptor(self) -> int:
-        """A process that inherits this descriptor keeps the directory locked, too."""
-        return self._lock.descriptor
-
-    def announce(self, bootstrap_servers: str) -> None:
-        """Writes the cluster's address into the lock, for processes that find it locked."""
-        self._lock.announce(bootstrap_servers)
-
-    def release(self) -> None:
-        self._lock.release()
 
     def read(self) -> ClusterAddresses:
         """Reads the last addresses. Raises UsageError for a file that plog did not write."""
@@ -226,7 +215,7 @@ class LocalCluster:
         try:
             self._place()
         except BaseException:
-            self.directory.release()
+            self.directory.lock.release()
             raise
         return self
 
@@ -236,7 +225,7 @@ class LocalCluster:
             broker.kill()
         if self.zookeeper is not None:
             self.zookeeper.stop()
-        self.directory.release()
+        self.directory.lock.release()
 
     # --- addresses
 
@@ -267,7 +256,7 @@ class LocalCluster:
                 endpoint,
                 arguments=[*arguments, *rack],
                 group=self._group,
-                keeps=[self.directory.descriptor],
+                keeps=[self.directory.lock.descriptor],
             )
         timeout_ms = BrokerConfig.parse(settings).zookeeper_session_timeout_ms
         self._zookeeper_config = ZooKeeperConfig(*parse_zookeeper_connect(connect), timeout_ms)
@@ -370,7 +359,7 @@ class LocalCluster:
             self._wait_for(broker, deadline)
             on_ready(broker)
         self._write_addresses()
-        self.directory.announce(self.bootstrap_servers)
+        self.directory.lock.announce(self.bootstrap_servers)
         self.wait_until_healthy(deadline - monotonic())
 
     def _write_addresses(self) -> None:
