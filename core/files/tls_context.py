@@ -36,16 +36,21 @@ _PARTIAL_CHAIN = 0x80000
 
 def make_context(tls: Tls) -> ssl.SSLContext:
     """Raises UsageError for a file that can't be read or parsed, or a wrong password, without showing a secret."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    versions = sorted(_VERSIONS[name] for name in tls.protocols)
-    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context = _new_context(ssl.PROTOCOL_TLS_CLIENT, tls)
     context.check_hostname = tls.checks_host_names
     context.verify_mode = ssl.CERT_REQUIRED if tls.checks_certificates else ssl.CERT_NONE
-    context.verify_flags |= _PARTIAL_CHAIN
     _set_ciphers(context, tls.ciphers)
     load_trust(context, tls.trust)
     if tls.key_store is not None:
         _load_key(context, tls.key_store)
+    return context
+
+
+def _new_context(protocol: int, tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    versions = sorted(_VERSIONS[name] for name in tls.protocols)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.verify_flags |= _PARTIAL_CHAIN
     return context
 
 
@@ -71,11 +76,8 @@ def load_server_context(server: ServerTls) -> ServerContext:
     its dates (see `TlsTransport.is_resumed`).
     """
     tls = server.tls
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    versions = sorted(_VERSIONS[name] for name in tls.protocols)
-    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context = _new_context(ssl.PROTOCOL_TLS_SERVER, tls)
     context.verify_mode = _CLIENT_AUTH[server.client_auth]
-    context.verify_flags |= _PARTIAL_CHAIN
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
     context.num_tickets = 0
     if tls.ciphers:
@@ -239,12 +241,8 @@ def _trust_file(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
 
 def _trusted_by_store(data: bytes, path: Path, password: Secret | None) -> list[bytes]:
     """Returns DER of each certificate of a JKS or PKCS12."""
-    if data.startswith(MAGIC):
-        store = _jks(data, path, password, None, wants_keys=False)
-        found = [*store.certificates, *(chain[0] for _, chain in store.keys if chain)]
-    else:
-        _, chain, others = _pkcs12(data, path, password)
-        found = [*others, *chain[:1]]
+    store = _read_store(data, path, password)
+    found = [*store.certificates, *(chain[0] for _, chain in store.keys if chain)]
     if not found:
         raise UsageError(f"{path} holds no certificate")
     return found
@@ -309,14 +307,12 @@ def _key_pem(store: KeyStore) -> tuple[str, Secret | None]:
 
 def _key_of_store(data: bytes, path: Path, store: KeyStore) -> str:
     """Returns PEM of the first key and its chain."""
-    if data.startswith(MAGIC):
-        found = _jks(data, path, store.password, store.key_password, wants_keys=True)
-        key, chain = found.keys[0] if found.keys else (None, [])
-    else:
-        key, chain, _ = _pkcs12(data, path, store.password)
-        chain = _in_order(chain)
-    if key is None:
+    found = _read_store(data, path, store.password, store.key_password, wants_keys=True)
+    if not found.keys:
         raise UsageError(f"{path} holds no private key", hint="is it the trust store?")
+    key, chain = found.keys[0]
+    if not data.startswith(MAGIC):
+        chain = _in_order([*chain, *found.certificates])
     return _to_pem("PRIVATE KEY", key) + "".join(_to_pem("CERTIFICATE", one) for one in chain)
 
 
@@ -453,13 +449,11 @@ def read_certificates(path: Path, find_password: Callable[[], Secret | None]) ->
     _ensure_type(data, None, path)
     if _is_pem(data):
         found = [_der(block, path) for block in _certificate_blocks(data.decode("latin-1"), path)]
-    elif data.startswith(MAGIC):
-        store = _jks(data, path, None, None, wants_keys=False)
-        found = [*(one for _, chain in store.keys for one in chain), *store.certificates]
-    elif _is_der_certificate(data):
+    elif not data.startswith(MAGIC) and _is_der_certificate(data):
         found = [data]
     else:
-        found = _certificates_of_pkcs12(data, path, find_password)
+        store = _read_store_or_ask(data, path, find_password)
+        found = [*(one for _, chain in store.keys for one in chain), *store.certificates]
     if not found:
         raise UsageError(f"{path} holds no certificate")
     return found
@@ -479,15 +473,15 @@ def _is_der_certificate(data: bytes) -> bool:
     return data[start : start + 1] == b"\x30"
 
 
-def _certificates_of_pkcs12(data: bytes, path: Path, find_password: Callable[[], Secret | None]) -> list[bytes]:
+def _read_store_or_ask(data: bytes, path: Path, find_password: Callable[[], Secret | None]) -> JavaKeyStore:
+    """Reads a JKS or PKCS12 without a password; with one if that can't be done."""
     try:
-        key, chain, others = _pkcs12(data, path, None)
+        return _read_store(data, path, None)
     except UsageError as error:
-        password = None if isinstance(error.__cause__, ImportError) else find_password()
+        password = None if isinstance(error.__cause__, ImportError) or data.startswith(MAGIC) else find_password()
         if password is None:
             raise
-        key, chain, others = _pkcs12(data, path, password)
-    return others if key is None else chain
+        return _read_store(data, path, password)
 
 
 # --- files
@@ -530,22 +524,22 @@ def _ensure_type(data: bytes, type_: StoreType | None, path: Path) -> None:
         raise UsageError(f"{path} is {found}, expected {type_ or 'PEM, PKCS12 or JKS'}")
 
 
-def _jks(
-    data: bytes, path: Path, password: Secret | None, key_password: Secret | None, *, wants_keys: bool
+def _read_store(
+    data: bytes, path: Path, password: Secret | None, key_password: Secret | None = None, *, wants_keys: bool = False
 ) -> JavaKeyStore:
+    """Reads a JKS or PKCS12. A key of a PKCS12 has its own certificate alone as its chain: the others are in any order,
+    and further keys' among them.
+    """
+    if not data.startswith(MAGIC):
+        return _read_pkcs12(data, path, password)
+    passwords = (one.reveal() if one else None for one in (password, key_password))
     try:
-        return parse_jks(
-            data,
-            password.reveal() if password else None,
-            key_password.reveal() if key_password else None,
-            wants_keys=wants_keys,
-        )
+        return parse_jks(data, *passwords, wants_keys=wants_keys)
     except KeyStoreError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from None
 
 
-def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | None, list[bytes], list[bytes]]:
-    """Returns the key as PKCS 8, its chain, and the certificates beside it; DER."""
+def _read_pkcs12(data: bytes, path: Path, password: Secret | None) -> JavaKeyStore:
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
@@ -564,11 +558,11 @@ def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | N
         what = "the password is wrong, or it is damaged" if password else "it is damaged, or needs a password"
         hint = None if password else "ssl.truststore.password, ssl.keystore.password; plog cert show --password"
         raise UsageError(f"{path} can't be read as PKCS12: {what}", hint=hint) from None
-    others = [one.certificate.public_bytes(Encoding.DER) for one in found.additional_certs]
-    if found.key is None or found.cert is None:
-        return None, [], others
-    key = found.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    return key, [found.cert.certificate.public_bytes(Encoding.DER), *others], others
+    store = JavaKeyStore([one.certificate.public_bytes(Encoding.DER) for one in found.additional_certs])
+    if found.key is not None and found.cert is not None:
+        key = found.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        store.keys.append((key, [found.cert.certificate.public_bytes(Encoding.DER)]))
+    return store
 
 
 # --- PEM
