@@ -17,16 +17,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
 from core.common.salvaging_file import SalvagingFile, open_readable
 from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files
-from core.records.checksum import crc32c, crc32c_of_parts
+from core.records.checksum import crc32c_of_parts
 
 _HEADER = struct.Struct(">hIi")
 _CRC_END = 6
@@ -47,30 +48,6 @@ class ProducerSnapshotEntry(NamedTuple):
     current_txn_first_offset: int
 
 
-def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapshotEntry]:
-    """Parses them; raises CorruptRecordError for another version, a wrong checksum, or a size unlike the count."""
-    if len(data) < _HEADER.size:
-        raise CorruptRecordError(f"producer snapshot of {len(data)} bytes, expected {_HEADER.size} or more", path=path)
-    version, crc, count = _HEADER.unpack_from(data)
-    if version != _VERSION:
-        raise CorruptRecordError(f"producer snapshot of version {version}, expected {_VERSION}", path=path)
-    _ensure_fits(len(data), count, path)
-    computed = crc32c(memoryview(data)[_CRC_END:])
-    if computed != crc:
-        raise CorruptRecordError(
-            f"producer snapshot crc mismatch: stored {crc:08x}, computed {computed:08x}", path=path
-        )
-    return [
-        ProducerSnapshotEntry(*_ENTRY.unpack_from(data, position))
-        for position in range(_HEADER.size, len(data), _ENTRY.size)
-    ]
-
-
-def read_producer_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
-    """Reads the entries of a file, and raises what `iter_producer_snapshot` raises."""
-    return list(iter_producer_snapshot(path))
-
-
 def believable_snapshots(directory: Path, end_offset: int) -> Iterator[tuple[int, list[ProducerSnapshotEntry]]]:
     """Yields the sound snapshots of a folder up to that offset, the newest first, each with its own offset; not one
     that states an offset of its own or above.
@@ -79,7 +56,7 @@ def believable_snapshots(directory: Path, end_offset: int) -> Iterator[tuple[int
         if offset > end_offset:
             continue
         try:
-            entries = read_producer_snapshot(path)
+            entries = list(iter_producer_snapshot(path))
         except (CorruptRecordError, OSError):
             continue
         if all(max(entry.last_offset, entry.current_txn_first_offset) < offset for entry in entries):
@@ -88,40 +65,30 @@ def believable_snapshots(directory: Path, end_offset: int) -> Iterator[tuple[int
 
 def iter_producer_snapshot(path: Path) -> Iterator[ProducerSnapshotEntry]:
     """Yields the entries of a file, read in pieces, after the whole file was checked. Raises FileNotFoundError;
-    CorruptRecordError if the file can't be read, and as `parse_producer_snapshot` does.
+    CorruptRecordError if the file can't be read, for another version, a wrong checksum, or a size unlike the count.
     """
-    file = open_readable(path)
-    try:
+    with contextlib.closing(open_readable(path)) as file:
         _ensure_sound(file, str(path))
         for data in _pieces(file, _HEADER.size):
             yield from (ProducerSnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(data))
-    finally:
-        file.close()
 
 
 def _ensure_sound(file: SalvagingFile, path: str) -> None:
-    size = file.size()
-    header = file.read_at(_HEADER.size, 0)
+    size, header = file.size(), file.read_at(_HEADER.size, 0)
+    file.ensure_whole()
     if len(header) < _HEADER.size:
-        parse_producer_snapshot(header, path)  # raises the error
-    version, crc, count = _HEADER.unpack_from(header)
-    if version != _VERSION and not file.unreadable:
+        raise CorruptRecordError(f"producer snapshot of {size} bytes, expected {_HEADER.size} or more", path=path)
+    version, crc, count = _HEADER.unpack(header)
+    if version != _VERSION:
         raise CorruptRecordError(f"producer snapshot of version {version}, expected {_VERSION}", path=path)
-    if not file.unreadable:
-        _ensure_fits(size, count, path)  # checked first: a file may be of any size
+    if count < 0 or size != _HEADER.size + count * _ENTRY.size:  # checked first: a file may be of any size
+        raise CorruptRecordError(f"producer snapshot of {size} bytes says it holds {count} producers", path=path)
     computed = crc32c_of_parts(_pieces(file, _CRC_END))
-    if file.unreadable:
-        bad = file.unreadable[0]
-        raise UnreadableFileError(bad.reason, errno=bad.errno, path=path, position=bad.position)
+    file.ensure_whole()
     if computed != crc:
         raise CorruptRecordError(
             f"producer snapshot crc mismatch: stored {crc:08x}, computed {computed:08x}", path=path
         )
-
-
-def _ensure_fits(size_bytes: int, count: int, path: str) -> None:
-    if count < 0 or size_bytes != _HEADER.size + count * _ENTRY.size:
-        raise CorruptRecordError(f"producer snapshot of {size_bytes} bytes says it holds {count} producers", path=path)
 
 
 def _pieces(file: SalvagingFile, position: int) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
 from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
-from core.files.producer_snapshot import ENTRY_BYTES, format_producer_snapshot, pack_producer, read_producer_snapshot
+from core.files.producer_snapshot import ENTRY_BYTES, format_producer_snapshot, iter_producer_snapshot, pack_producer
 from core.index.transaction_index import AbortedTransaction
 from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
 from core.records.control_record import read_end_transaction_marker
@@ -229,7 +229,7 @@ class ProducerStateManager:
             if not log_start_offset <= offset <= log_end_offset:
                 continue
             try:
-                entries = read_producer_snapshot(path)
+                entries = list(iter_producer_snapshot(path))
             except CorruptRecordError:
                 self._remove_snapshot(path)
                 continue

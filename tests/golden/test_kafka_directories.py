@@ -14,7 +14,7 @@ from core.files.checkpoint_file import read_offset_checkpoint, read_partition_me
 from core.files.file_names import OFFSET_CHECKPOINTS
 from core.files.log_config import LogConfig, stored_topic_values
 from core.files.meta_properties import read_meta_properties
-from core.files.producer_snapshot import parse_producer_snapshot
+from core.files.producer_snapshot import iter_producer_snapshot
 from core.forensics.partition_reader import PartitionReader
 from core.log.log_loader import LogSettings, load_log
 from core.records.batches import Batch, group_batches
@@ -125,7 +125,7 @@ def content(directory: Path) -> dict[str, object]:
     for path in directory.iterdir():
         data = path.read_bytes()
         if path.suffix == ".snapshot":
-            files[path.name] = sorted(parse_producer_snapshot(data))
+            files[path.name] = sorted(iter_producer_snapshot(path))
         elif path.name != "leader-epoch-checkpoint":
             files[path.name] = data
     return files

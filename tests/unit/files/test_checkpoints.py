@@ -20,9 +20,8 @@ from core.files.producer_snapshot import (
     ENTRY_BYTES,
     ProducerSnapshotEntry,
     format_producer_snapshot,
+    iter_producer_snapshot,
     pack_producer,
-    parse_producer_snapshot,
-    read_producer_snapshot,
 )
 from core.records.checksum import crc32c
 from tests.support.for_each import for_each
@@ -78,13 +77,14 @@ def packed() -> bytearray:
     return into
 
 
-def test_the_bytes_of_a_snapshot() -> None:
+def test_the_bytes_of_a_snapshot(tmp_path: Path) -> None:
     data = format_producer_snapshot(packed())
     assert (data[:2].hex(), data[6:10].hex()) == ("0001", "00000002")
     assert data[10:56].hex() == (
         "0102030405060708111221222324313233343536373841424344000000000000005100000061" + "ff" * 8
     )
-    assert parse_producer_snapshot(data) == SNAPSHOT
+    (tmp_path / "5.snapshot").write_bytes(data)
+    assert list(iter_producer_snapshot(tmp_path / "5.snapshot")) == SNAPSHOT
 
 
 # --- leader epochs
@@ -150,17 +150,12 @@ def test_an_epoch_written_again_at_a_lower_offset_replaces_what_follows(epochs: 
 
 
 def test_a_file_that_is_cut_or_has_a_flipped_bit_is_no_snapshot(tmp_path: Path) -> None:
-    """At once, and read in pieces as the engine reads it."""
     path, data = tmp_path / "5.snapshot", format_producer_snapshot(packed())
-    path.write_bytes(data)
-    assert read_producer_snapshot(path) == SNAPSHOT
     for position in range(len(data)):
-        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
-        with pytest.raises(CorruptRecordError):
-            read_producer_snapshot(path)
-        for broken in (path.read_bytes(), data[:position]):
+        for broken in (data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :], data[:position]):
+            path.write_bytes(broken)
             with pytest.raises(CorruptRecordError):
-                parse_producer_snapshot(broken)
+                next(iter_producer_snapshot(path))
 
 
 @pytest.mark.parametrize("count", [-1, 1, 3])
@@ -169,6 +164,5 @@ def test_a_snapshot_of_another_number_of_producers_than_it_says_is_none(tmp_path
     said = struct.pack(">i", count) + format_producer_snapshot(packed())[10:]
     data = struct.pack(">hI", 1, crc32c(said)) + said
     (tmp_path / "5.snapshot").write_bytes(data)
-    for parse in (lambda: parse_producer_snapshot(data), lambda: read_producer_snapshot(tmp_path / "5.snapshot")):
-        with pytest.raises(CorruptRecordError, match=f"says it holds {count} producers"):
-            parse()
+    with pytest.raises(CorruptRecordError, match=f"says it holds {count} producers"):
+        next(iter_producer_snapshot(tmp_path / "5.snapshot"))

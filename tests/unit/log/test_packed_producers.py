@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from core.common.filesystem import FileSystem
-from core.files.producer_snapshot import ProducerSnapshotEntry, pack_producer, parse_producer_snapshot
+from core.files.producer_snapshot import ProducerSnapshotEntry, iter_producer_snapshot, pack_producer
 from core.log import producer_state_manager
 from core.log.producer_state import BatchMetadata, ProducerState
 from core.log.producer_state_manager import PackedProducers, ProducerStateManager
@@ -17,7 +17,7 @@ from tests.support.logs import make_batch
 
 
 @for_each("seed", range(20))
-def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_changes(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(producer_state_manager, "_MOST_CHANGED", random.choice([1, 3, 1000]))
     packed = PackedProducers()
@@ -37,7 +37,9 @@ def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             expected[producer_id] = step % 7, step, step, first
         packed.check_invariants()
         if random.random() < 0.1:
-            found = parse_producer_snapshot(packed.snapshot())
+            path = tmp_path / "5.snapshot"
+            path.write_bytes(packed.snapshot())
+            found = list(iter_producer_snapshot(path))
             assert {entry.producer_id: entry for entry in found} == {
                 known: ProducerSnapshotEntry(known, epoch, last, last + 1, 2, at, -1, -1 if first is None else first)
                 for known, (epoch, last, at, first) in expected.items()
@@ -61,4 +63,4 @@ def test_a_roll_packs_no_more_than_those_who_changed_last(tmp_path: Path, monkey
     manager.take_snapshot()
     assert packed == list(range(90, 95))
     (path,) = tmp_path.glob("*.snapshot")
-    assert [entry.producer_id for entry in parse_producer_snapshot(path.read_bytes())] == list(range(95))
+    assert [entry.producer_id for entry in iter_producer_snapshot(path)] == list(range(95))

@@ -11,7 +11,7 @@ import pytest
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.files.producer_snapshot import parse_producer_snapshot
+from core.files.producer_snapshot import iter_producer_snapshot
 from core.forensics.gap_ledger import GapLedger, GapReason
 from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.forensics.recovery_journal import undo
@@ -209,7 +209,7 @@ def test_a_transaction_that_nothing_ends_stays_open(tmp_path: Path) -> None:
     recover(folder)
     assert committed(folder)[0] == [0, 1]
     snapshot = max(folder.glob("*.snapshot"))
-    assert [e.current_txn_first_offset for e in parse_producer_snapshot(snapshot.read_bytes())] == [6]
+    assert [e.current_txn_first_offset for e in iter_producer_snapshot(snapshot)] == [6]
 
 
 def test_a_cut_like_kafkas_names_what_it_leaves_open(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from core.common.errors import AccessError
 from core.common.filesystem import File, FileSystem
 from core.files.checkpoint_file import write_partition_metadata
 from core.files.file_names import DAMAGED_RANGES
-from core.files.producer_snapshot import format_producer_snapshot, pack_producer, read_producer_snapshot
+from core.files.producer_snapshot import format_producer_snapshot, iter_producer_snapshot, pack_producer
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.inspector.check.file_kind import FileKind
 from core.inspector.check.findings import Code, Finding
@@ -341,7 +341,7 @@ def sample(tmp_path: Path) -> Path:
 def test_a_producer_that_does_not_fit_is_a_finding(field: str, tmp_path: Path) -> None:
     folder = sample(tmp_path)
     path = folder / f"{145:020d}.snapshot"
-    entries = read_producer_snapshot(path)
+    entries = list(iter_producer_snapshot(path))
     entries[1] = entries[1]._replace(**{field: getattr(entries[1], field) + 1})
     packed = bytearray(46 * len(entries))
     for number, entry in enumerate(entries):
