@@ -316,13 +316,7 @@ class LogManager:
         """
         if self._topic_ids.get(partition, topic_id) == topic_id:
             return
-        del self._topic_ids[partition]
-        log = self.logs.pop(partition, None)
-        if log is not None:
-            log.let_go()
-        self.unloaded.pop(partition, None)
-        self.offline.pop(partition, None)
-        self.lost_ends.pop(partition, None)
+        self._forget(partition)
         if self.has_folder(partition):
             self._set_aside(partition, self._path(partition))
 
@@ -351,8 +345,14 @@ class LogManager:
         opened = []
         evidence = self.read_evidence()
         for partition, path in partitions.items():
-            loaded = self._load(partition, path, config_of(partition.topic), evidence)
-            if loaded is not None:
+            config = config_of(partition.topic)
+            try:
+                self._checkpoint_swaps(partition, path, config)
+                loaded = self._read(partition, path, config, self._settings, evidence)
+            except (OSError, CorruptRecordError) as error:
+                self._refuse(partition, path, error)
+            else:
+                self._take_up(partition, loaded, evidence)
                 opened.append(loaded)
         return opened
 
@@ -368,18 +368,6 @@ class LogManager:
         """Removes the clean-shutdown file, once all logs are open. Raises the disk's OSError."""
         self.filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
         self.filesystem.sync_directory(self.directory)
-
-    def _load(
-        self, partition: TopicPartition, path: Path, config: LogConfig, evidence: KnownOffsetsOfDirectory
-    ) -> LoadedLog | None:
-        try:
-            self._checkpoint_swaps(partition, path, config)
-            loaded = self._read(partition, path, config, self._settings, evidence)
-        except (OSError, CorruptRecordError) as error:
-            self._refuse(partition, path, error)
-            return None
-        self._take_up(partition, loaded, evidence)
-        return loaded
 
     def _read(
         self,
@@ -528,7 +516,7 @@ class LogManager:
         """
         if partition in self.logs and self._topic_ids.get(partition) == topic_id:
             return self.logs[partition]
-        path = self.directory / partition_directory_name(partition)
+        path = self._path(partition)
         self._move_away(partition)
         if path.exists() and _topic_id_of(path) not in (None, topic_id):
             self._set_aside(partition, path)
@@ -548,17 +536,21 @@ class LogManager:
         renamed: list[Path] = []
         leaving = list(partitions)
         for partition in leaving:
-            log = self.logs.pop(partition, None)
-            self.offline.pop(partition, None)
-            self.unloaded.pop(partition, None)
-            self.lost_ends.pop(partition, None)
-            self._topic_ids.pop(partition, None)
-            if log is not None:
-                log.let_go()
+            path = self._path(partition)
+            if (log := self._forget(partition)) is not None:
+                path = log.directory
                 self._deleted.add(partition)
-            path = log.directory if log else self.directory / partition_directory_name(partition)
             self._leaving[partition] = path, renamed
         return self._move_all_away(leaving, renamed)
+
+    def _forget(self, partition: TopicPartition) -> PartitionLog | None:
+        """Forgets all that is known of the partition; returns its log if it was open, whose files are closed."""
+        for known in (self.offline, self.unloaded, self.lost_ends, self._topic_ids):
+            known.pop(partition, None)
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            log.let_go()
+        return log
 
     def _move_all_away(self, partitions: Iterable[TopicPartition], renamed: list[Path]) -> Task[list[Path]]:
         for partition in partitions:

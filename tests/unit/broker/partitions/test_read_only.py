@@ -192,7 +192,7 @@ def test_a_live_broker_that_starts_while_the_logs_are_loaded(
     produce_values(before, *(b"value %d" % number for number in range(7)))
     before.close()
     first, second = sorted((tmp_path / "t-0").glob("*.log"))[:2]
-    load, asked, live = LogManager._load, list[TopicPartition](), list[SteeredNode]()
+    load, asked, live = LogManager._read, list[TopicPartition](), list[SteeredNode]()
 
     def start_before_the_second(self: LogManager, partition: TopicPartition, *arguments: Any) -> object:
         asked.append(partition)
@@ -202,7 +202,7 @@ def test_a_live_broker_that_starts_while_the_logs_are_loaded(
             (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 9\n")
         return load(self, partition, *arguments)
 
-    monkeypatch.setattr(LogManager, "_load", start_before_the_second)
+    monkeypatch.setattr(LogManager, "_read", start_before_the_second)
     caplog.clear()
     beside = open_read_only(tmp_path)
     assert all_values(beside) == [b"value %d" % number for number in range(int(second.stem), 7)]
