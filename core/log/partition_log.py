@@ -282,9 +282,9 @@ class PartitionLog:
         self._unsettled = None
 
     def _note_producer(self, batch: RecordBatch, segment: LogSegment, position: int) -> None:
-        completed = self.producers.update(batch, segment.base_offset, position)
-        if completed is not None and completed.is_aborted:
-            segment.transaction_index.append(self.producers.aborted(completed))
+        aborted = self.producers.update(batch, segment.base_offset, position)
+        if aborted is not None:
+            segment.transaction_index.append(aborted)
 
     def append_as_follower(self, records: memoryview, leader_epoch: int, *, leader_log_start: int = 0) -> None:
         """Appends a leader's Fetch answer of that epoch: its batches as they are, those of a segment by one write. A

@@ -47,13 +47,6 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class CompletedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    is_aborted: bool
-
-
 class ProducerState:
     """One producer of one partition; owned by the partition log's task."""
 
@@ -203,16 +196,13 @@ class ProducerState:
             return True
         return False
 
-    def append_marker(self, batch: RecordBatch, marker: EndTransactionMarker) -> CompletedTransaction | None:
-        """Takes note of a transaction's end; None if nothing was written in it here."""
+    def append_marker(self, batch: RecordBatch, marker: EndTransactionMarker) -> None:
+        """Takes note of a transaction's end; perhaps nothing was written in it here."""
         if batch.producer_epoch != self.producer_epoch:
             self._start_epoch(batch.producer_epoch)
-        first_offset, self.current_txn_first_offset = self.current_txn_first_offset, None
+        self.current_txn_first_offset = None
         self.coordinator_epoch = marker.coordinator_epoch
         self.last_timestamp = batch.max_timestamp
-        if first_offset is None:
-            return None
-        return CompletedTransaction(self.producer_id, first_offset, batch.last_offset, not marker.is_commit)
 
     def _start_epoch(self, epoch: int) -> None:
         self.batches.clear()

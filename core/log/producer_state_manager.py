@@ -19,7 +19,7 @@ from core.common.filesystem import FileSystem
 from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
 from core.files.producer_snapshot import ENTRY_BYTES, format_producer_snapshot, iter_producer_snapshot, pack_producer
 from core.index.transaction_index import AbortedTransaction
-from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
+from core.log.producer_state import LogOffsetMetadata, ProducerState
 from core.records.control_record import read_end_transaction_marker
 from core.records.record import MAX_SEQUENCE
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
@@ -122,8 +122,8 @@ class ProducerStateManager:
                 f"its transaction begins with {first} here",
             )
 
-    def update(self, batch: RecordBatch, segment_base_offset: int, position: int) -> CompletedTransaction | None:
-        """Notes a batch that was appended at that position; returns the transaction that it ended, or None."""
+    def update(self, batch: RecordBatch, segment_base_offset: int, position: int) -> AbortedTransaction | None:
+        """Notes a batch that was appended at that position; returns the transaction that it aborted, or None."""
         self.map_end_offset = batch.base_offset + batch.last_offset_delta + 1
         producer_id = batch.producer_id
         if producer_id < 0:
@@ -139,7 +139,7 @@ class ProducerStateManager:
         self._packed.note_change(state)
         return None
 
-    def _update_by_marker(self, batch: RecordBatch) -> CompletedTransaction | None:
+    def _update_by_marker(self, batch: RecordBatch) -> AbortedTransaction | None:
         try:
             records = batch.records()
             marker = read_end_transaction_marker(records[0]) if records else None
@@ -149,12 +149,16 @@ class ProducerStateManager:
             return None
         state = self.state_of(batch.producer_id)
         self.producers[batch.producer_id] = state
-        completed = state.append_marker(batch, marker)
+        state.append_marker(batch, marker)
         self._packed.note_change(state)
-        first = self.ongoing.pop(batch.producer_id, None)
-        if first is not None:
-            insort(self.ended, (first, batch.last_offset))  # they become many when a log is read again
-        return completed
+        first, last_offset = self.ongoing.pop(batch.producer_id, None), batch.last_offset
+        if first is None:
+            return None
+        insort(self.ended, (first, last_offset))  # they become many when a log is read again
+        if marker.is_commit:
+            return None
+        stable = next((other.offset for other in self.ongoing.values()), last_offset + 1)
+        return AbortedTransaction(batch.producer_id, first.offset, last_offset, stable)
 
     def abort_damaged(self, aborted: AbortedTransaction) -> bool:
         """Ends a transaction whose marker can't be read, and which the transaction index has as aborted. Returns False,
@@ -168,11 +172,6 @@ class ProducerStateManager:
         state.current_txn_first_offset = None
         self._packed.note_change(state)
         return True
-
-    def aborted(self, completed: CompletedTransaction) -> AbortedTransaction:
-        """Returns the entry of the transaction index: it has the last stable offset once that transaction has ended."""
-        others = (o.offset for p, o in self.ongoing.items() if p != completed.producer_id)
-        return AbortedTransaction(*completed[:3], next(others, completed.last_offset + 1))
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forgets ended transactions whose marker is below the high watermark."""

@@ -38,7 +38,6 @@ from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.damaged_ranges import DamagedRanges, log_damage
 from core.log.log_segment import LogSegment, LogSegments
-from core.log.producer_state import CompletedTransaction
 from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
 from core.records.batches import stated_offset
 from core.records.record_batch import RecordBatch
@@ -93,11 +92,11 @@ class SegmentRecovery:
             end_aborted_before(batch.base_offset)
             entry = known.pop(0) if known and known[0].last_offset == batch.last_offset else None
             self._on_batch(batch, max(recovery_point, log_start_offset))
-            completed = producers.update(batch, segment.base_offset, batch.position)
-            if completed is not None and completed.is_aborted:
-                if entry is not None and self._has_two(completed, entry):
-                    completed = completed._replace(first_offset=entry.first_offset)
-                segment.transaction_index.append(producers.aborted(completed))
+            aborted = producers.update(batch, segment.base_offset, batch.position)
+            if aborted is not None:
+                if entry is not None and self._has_two(aborted, entry):
+                    aborted = aborted._replace(first_offset=entry.first_offset)
+                segment.transaction_index.append(aborted)
 
         damaged = None
         if is_judged:
@@ -117,7 +116,7 @@ class SegmentRecovery:
             segment.seal()
         return damaged
 
-    def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
+    def _has_two(self, aborted: AbortedTransaction, entry: AbortedTransaction) -> bool:
         """Says whether an apparent transaction is two, and only the second was aborted, as its index entry has it: the
         marker that ended the first is damaged, and a batch of the producer begins where the entry says, or a cleaner
         took that batch.

@@ -6,6 +6,7 @@ import pytest
 
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
+from core.index.transaction_index import AbortedTransaction
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
 from tests.support.logs import NOW, make_batch, make_marker
@@ -18,10 +19,9 @@ def manager(tmp_path: Path) -> ProducerStateManager:
     return ProducerStateManager(tmp_path, FileSystem(), producer_id_expiration_ms=lambda: DAY_MS)
 
 
-def add(manager: ProducerStateManager, batch: RecordBatch, offset: int) -> None:
+def add(manager: ProducerStateManager, batch: RecordBatch, offset: int) -> AbortedTransaction | None:
     set_base_offset_and_leader_epoch(batch, offset, 0)
-    completed = manager.update(batch, 0, offset * 100)
-    assert completed is None or completed.first_offset < offset
+    return manager.update(batch, 0, offset * 100)
 
 
 def begin(producer_id: int) -> RecordBatch:
@@ -43,6 +43,14 @@ def test_the_first_unstable_offset(manager: ProducerStateManager) -> None:
     assert manager.first_unstable_offset == (0, 0, 0)
     manager.on_high_watermark(3)
     assert manager.first_unstable_offset == (1, 0, 100)
+
+
+def test_an_abort_is_returned_with_the_last_stable_offset_after_it(manager: ProducerStateManager) -> None:
+    assert [add(manager, begin(producer), producer) for producer in (1, 2, 3)] == [None] * 3
+    assert add(manager, make_marker(1, is_commit=False), 4) == AbortedTransaction(1, 1, 4, 2)
+    assert add(manager, make_marker(2, is_commit=True), 5) is None
+    assert add(manager, make_marker(3, is_commit=False), 6) == AbortedTransaction(3, 3, 6, 7)
+    assert add(manager, make_marker(3, is_commit=False), 7) is None, "nothing was written in it"
 
 
 def test_what_expires(manager: ProducerStateManager) -> None:
