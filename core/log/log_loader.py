@@ -33,7 +33,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, copy_bytes
 from core.common.java_limits import LONG_MAX
 from core.common.topic_partition import TopicPartition
-from core.files.checkpoint_file import EpochEntry, LeaderEpochCache, rising_epochs
+from core.files.checkpoint_file import EpochEntry, rising_epochs
 from core.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -66,13 +66,13 @@ from core.forensics.missing_offsets import HoleReason, Tail, TailKind, explain_h
 from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
 from core.index.offset_index import OffsetPosition
-from core.log.damaged_ranges import DamagedRanges, log_damage
-from core.log.log_segment import ListedSegment, LogSegment, LogSegments
+from core.log.damaged_ranges import log_damage
+from core.log.log_segment import ListedSegment, LogSegment
 from core.log.open_files import OpenFiles
 from core.log.partition_log import LogEvents, PartitionLog
-from core.log.producer_state_manager import ProducerStateManager
 from core.log.segment_recovery import (
     LazyIndexCheck,
+    LogParts,
     SegmentHole,
     SegmentRecovery,
     check_indexes,
@@ -147,13 +147,11 @@ class LogTruncation:
     Does not keep them if the files belong to another program, which still has them whole (`keeps_cut_bytes`).
     """
 
-    def __init__(
-        self, directory: Path, partition: TopicPartition, segments: LogSegments, settings: LogSettings
-    ) -> None:
-        self._directory = directory
-        self._partition = partition
-        self._segments = segments
-        self._filesystem = settings.filesystem
+    def __init__(self, parts: LogParts, settings: LogSettings) -> None:
+        self._directory = parts.directory
+        self._partition = parts.partition
+        self._segments = parts.segments
+        self._filesystem = parts.filesystem
         self._keeps_bytes = settings.keeps_cut_bytes
         self._cuts_sound_records = settings.cuts_sound_records
 
@@ -367,31 +365,15 @@ class _Loader:
         self._config = config
         self._settings = settings
         self._filesystem = settings.filesystem
-        self._segments = LogSegments()
-        self._cutter = LogTruncation(directory, partition, self._segments, settings)
-        self._leader_epochs = LeaderEpochCache(directory, settings.filesystem)
-        self._damage = DamagedRanges(directory, settings.filesystem)
-        self._producers = ProducerStateManager(
-            directory, settings.filesystem, producer_id_expiration_ms=settings.producer_id_expiration_ms
+        self._parts = parts = LogParts(
+            directory, partition, settings.clock, settings.filesystem, settings.producer_id_expiration_ms
         )
-        self._recovery = SegmentRecovery(
-            partition,
-            self._segments,
-            self._producers,
-            self._damage,
-            now_ms=settings.clock.now_ms,
-            on_batch=self._leader_epochs.note,  # holds no loader: that would be a cycle
-        )
+        self._segments, self._producers = parts.segments, parts.producers
+        self._leader_epochs, self._damage = parts.leader_epochs, parts.damage
+        self._cutter = LogTruncation(parts, settings)
+        self._recovery = SegmentRecovery(parts, parts.producers, on_batch=parts.leader_epochs.note)
         self._recovery.log_end_offset = 0
-        self._late_check = LazyIndexCheck(
-            directory,
-            partition,
-            self._segments,
-            self._damage,
-            filesystem=settings.filesystem,
-            clock=settings.clock,
-            producer_id_expiration_ms=settings.producer_id_expiration_ms,
-        )
+        self._late_check = LazyIndexCheck(parts)
         self._opened_ms = settings.clock.monotonic_ms()
         self._reached = 0
         self._was_cut = False
@@ -465,18 +447,11 @@ class _Loader:
 
     def _make_log(self, log_start_offset: int, end_offset: int, recovery_point: int) -> PartitionLog:
         return PartitionLog(
-            self._directory,
-            self._partition,
+            self._parts,
             self._config,
-            segments=self._segments,
-            producers=self._producers,
-            leader_epochs=self._leader_epochs,
-            damage=self._damage,
             log_start_offset=log_start_offset,
             log_end_offset=end_offset,
             recovery_point=recovery_point,
-            clock=self._settings.clock,
-            filesystem=self._filesystem,
             open_files=self._settings.open_files,
             events=self._settings.events,
             late_check=self._late_check if self._settings.checks_late else None,

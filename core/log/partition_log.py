@@ -19,13 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
-from core.common.filesystem import FileSystem
 from core.common.task import Task, Yield
-from core.common.topic_partition import TopicPartition
-from core.files.checkpoint_file import LeaderEpochCache
 from core.files.file_names import DELETED_SUFFIX
 from core.files.file_records import LogRegion
 from core.files.log_config import LogConfig
@@ -33,13 +29,12 @@ from core.forensics.damage import DamagedRange
 from core.forensics.segment_lookup import FoundTimestamp
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.damaged_ranges import DamagedRanges
 from core.log.fetched_batches import out_of_order, read_fetched, run_from
-from core.log.log_segment import LogSegment, LogSegments
+from core.log.log_segment import LogSegment
 from core.log.log_validator import CheckedBatch, validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata
-from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
+from core.log.producer_state_manager import rebuild_producer_state
 from core.log.segment_swap import swap_files
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (
@@ -53,7 +48,7 @@ from core.records.record_batch import (
 
 if TYPE_CHECKING:
     from core.forensics.read_committed import ServedTransactions
-    from core.log.segment_recovery import LazyIndexCheck
+    from core.log.segment_recovery import LazyIndexCheck, LogParts
 
 _log = logging.getLogger("plog.log")
 
@@ -97,36 +92,29 @@ class PartitionLog:
 
     def __init__(
         self,
-        directory: Path,
-        partition: TopicPartition,
+        parts: LogParts,
         config: LogConfig,
         *,
-        segments: LogSegments,
-        producers: ProducerStateManager,
-        leader_epochs: LeaderEpochCache,
-        damage: DamagedRanges,
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
-        clock: Clock,
-        filesystem: FileSystem,
         open_files: OpenFiles,
         events: LogEvents,
         late_check: LazyIndexCheck | None = None,
     ) -> None:
-        self.directory = directory
-        self.partition = partition
-        self.segments = segments
-        self.producers = producers
-        self.leader_epochs = leader_epochs
-        self._damage = damage
+        self.directory = parts.directory
+        self.partition = parts.partition
+        self.segments = parts.segments
+        self.producers = parts.producers
+        self.leader_epochs = parts.leader_epochs
+        self._damage = parts.damage
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
         self.high_watermark = log_start_offset
         self.config = config
-        self._clock = clock
-        self._filesystem = filesystem
+        self._clock = parts.clock
+        self._filesystem = parts.filesystem
         self._open_files = open_files
         self._events = events
         self.late_check = late_check

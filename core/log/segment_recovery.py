@@ -26,6 +26,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.java_limits import LONG_MAX
 from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
+from core.files.checkpoint_file import LeaderEpochCache
 from core.files.log_config import LogConfig
 from core.forensics.damage import DamagedRange
 from core.forensics.known_offsets import KnownOffsets
@@ -43,27 +44,49 @@ from core.records.batches import stated_offset
 from core.records.record_batch import RecordBatch
 
 
+class LogParts:
+    """What one log is made of, for those that open, check and serve it; owned by the task that owns the log."""
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        clock: Clock,
+        filesystem: FileSystem,
+        producer_id_expiration_ms: Callable[[], int],
+    ) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.clock = clock
+        self.filesystem = filesystem
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.segments = LogSegments()
+        self.leader_epochs = LeaderEpochCache(directory, filesystem)
+        self.damage = DamagedRanges(directory, filesystem)
+        self.producers = self.make_producers()
+
+    def make_producers(self) -> ProducerStateManager:
+        return ProducerStateManager(
+            self.directory, self.filesystem, producer_id_expiration_ms=self._producer_id_expiration_ms
+        )
+
+
 class SegmentRecovery:
     """Owned by the task that owns the log. The producers' state is that at the end of the bytes read."""
 
     def __init__(
         self,
-        partition: TopicPartition,
-        segments: LogSegments,
+        parts: LogParts,
         producers: ProducerStateManager,
-        damage: DamagedRanges,
         *,
-        now_ms: Callable[[], int],
         on_batch: Callable[[RecordBatch, int], None] = lambda _batch, _recovery_point: None,
     ) -> None:
         """`on_batch` is called with each batch of magic 2 of segments that are recovered, and the recovery point, or
         the log's start if that is above it.
         """
-        self._partition = partition
-        self._segments = segments
+        self._parts = parts
+        self._segments = parts.segments
         self._producers = producers
-        self._damage = damage
-        self._now_ms = now_ms
         self._on_batch = on_batch
         self.log_end_offset = LONG_MAX
         """Where the log ends, as far as that is known."""
@@ -105,9 +128,9 @@ class SegmentRecovery:
             damaged = segment.recover(recovery_point, self.end_of(segment, self.believed_end), on_batch)
         end_aborted_before(self._known_end_of(segment, damaged))
         if not is_judged:
-            self._damage.set_segments({segment.base_offset: segment.gaps})
+            self._parts.damage.set_segments({segment.base_offset: segment.gaps})
             for gap in segment.gaps:
-                log_damage(segment, gap, self._partition)
+                log_damage(segment, gap, self._parts.partition)
         segment.indexes.flush()  # before they are released: without an entry they would be read from the old files
         if segment is self._segments.active or damaged is not None:
             segment.unseal()
@@ -141,7 +164,7 @@ class SegmentRecovery:
 
     def rebuild_producer_state(self, log_start_offset: int, end_offset: int) -> None:
         """Rebuilds it by all that comes before `end_offset`, past damage."""
-        now_ms = self._now_ms()
+        now_ms = self._parts.clock.now_ms()
         self.past_damage(
             lambda: rebuild_producer_state(self._producers, self._segments, log_start_offset, end_offset, now_ms)
         )
@@ -160,19 +183,19 @@ class SegmentRecovery:
                 if reading is None or reading.path != segment.records.path:
                     reading = segment.reading(end)  # it remembers what it has read of a damaged segment
                 gap = segment.find_gap(error.position, reading)
-                self._damage.note(segment, gap, self._partition)
+                self._parts.damage.note(segment, gap, self._parts.partition)
             else:
                 return
 
     def take_up_known_damage(self) -> None:
         """Adds the damage of the ledger, unless the bytes are sound now: somebody mended them."""
         known = defaultdict[int, list[DamagedRange]](list)
-        for gap in self._damage.gaps:
+        for gap in self._parts.damage.gaps:
             known[gap.segment_base_offset].append(gap)
         for segment in self._segments if known else ():
             reading = segment.reading(OffsetPosition(self.end_of(segment), segment.size_bytes))
             segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap, reading)]
-        self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
+        self._parts.damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def end_of(self, segment: LogSegment, log_end_offset: int = LONG_MAX) -> int:
         """Returns where the segment's offsets end at the latest."""
@@ -249,24 +272,11 @@ class LazyIndexCheck:
     ended; the log's own are left alone.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        partition: TopicPartition,
-        segments: LogSegments,
-        damage: DamagedRanges,
-        *,
-        filesystem: FileSystem,
-        clock: Clock,
-        producer_id_expiration_ms: Callable[[], int],
-    ) -> None:
-        self._directory = directory
-        self._partition = partition
-        self._segments = segments
-        self._damage = damage
-        self._filesystem = filesystem
-        self._clock = clock
-        self._producer_id_expiration_ms = producer_id_expiration_ms
+    def __init__(self, parts: LogParts) -> None:
+        self._parts = parts
+        self._directory = parts.directory
+        self._partition = parts.partition
+        self._segments = parts.segments
         self.lock = threading.RLock()
         """Is held while a segment is checked."""
         self._producers: ProducerStateManager | None = None  # up to the end of the segment that was mended last
@@ -274,7 +284,7 @@ class LazyIndexCheck:
 
     def check(self, segment: LogSegment, end_offset: int) -> None:
         """See `ListedSegment.check`."""
-        hole = check_indexes(self._partition, segment, end_offset, self._mend, self._filesystem)
+        hole = check_indexes(self._partition, segment, end_offset, self._mend, self._parts.filesystem)
         if hole is not None:
             self._holes.append(hole)
 
@@ -282,11 +292,8 @@ class LazyIndexCheck:
         producers = self._producers
         self._producers = None  # others are mended meanwhile, if those are read for this one
         if producers is None or producers.map_end_offset != segment.base_offset:
-            producers = ProducerStateManager(
-                self._directory, self._filesystem, producer_id_expiration_ms=self._producer_id_expiration_ms
-            )
-        recovery = SegmentRecovery(self._partition, self._segments, producers, self._damage, now_ms=self._clock.now_ms)
-        recovery.recover(segment, end_offset)
+            producers = self._parts.make_producers()
+        SegmentRecovery(self._parts, producers).recover(segment, end_offset)
         self._producers = producers
 
     def steps(self) -> Task[None]:
