@@ -620,11 +620,10 @@ class _Loader:
                     self._has_unsound_end = find_indexed_end(segment, LONG_MAX) is None
                     continue
                 hole = check_indexes(
-                    self._partition,
+                    self._parts,
                     segment,
                     following.base_offset,
                     self._recovery.recover,
-                    self._filesystem,
                     keeps_proof=self._settings.keeps_cut_bytes,
                 )
                 if hole is not None:
@@ -633,7 +632,7 @@ class _Loader:
                 segment.close_until_used()
         if holes and self._settings.keeps_cut_bytes:
             known = self._known(had_clean_shutdown=True)
-            self._unexplained += warn_of_holes(self._partition, self._config, self._segments, known, holes)
+            self._unexplained += warn_of_holes(self._parts, self._config, known, holes)
 
     def _remove_lone_indexes(self, logs: set[int], log_start_offset: int) -> None:
         """Removes the indexes that have no log, except those that prove to every reader that a segment is missing from

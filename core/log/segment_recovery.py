@@ -284,7 +284,7 @@ class LazyIndexCheck:
 
     def check(self, segment: LogSegment, end_offset: int) -> None:
         """See `ListedSegment.check`."""
-        hole = check_indexes(self._partition, segment, end_offset, self._mend, self._parts.filesystem)
+        hole = check_indexes(self._parts, segment, end_offset, self._mend)
         if hole is not None:
             self._holes.append(hole)
 
@@ -323,7 +323,7 @@ class LazyIndexCheck:
         try:
             known = KnownOffsetsOfDirectory(self._directory.parent).of(self._directory, self._partition)
             known = replace(known, was_stopped_cleanly=True)
-            return warn_of_holes(self._partition, config, self._segments, known, holes)
+            return warn_of_holes(self._parts, config, known, holes)
         except (OSError, CorruptRecordError) as error:  # its segments went meanwhile, or are damaged, which is reported
             _log.warning(
                 "%s: why offsets are missing after %s was not found: %s", self._partition, holes[0].path, error
@@ -332,42 +332,31 @@ class LazyIndexCheck:
 
 
 def check_indexes(
-    partition: TopicPartition,
+    parts: LogParts,
     segment: LogSegment,
     end_offset: int,
     rebuild: Callable[[LogSegment, int], object],
-    filesystem: FileSystem,
     *,
     keeps_proof: bool = True,
 ) -> SegmentHole | None:
     """Rebuilds the indexes of a sealed segment if they can't be its own, and returns the hole before `end_offset`,
-    where the next segment begins, or None. With `keeps_proof` indexes that reach beyond the log are kept first.
+    where the next segment begins, or None. With `keeps_proof` indexes that reach beyond the log are kept first. Raises
+    the disk's OSError.
     """
     indexed_to = find_indexed_end(segment, end_offset)
     if indexed_to != end_offset and keeps_proof:
-        _keep_proof_of_cut(segment, end_offset, filesystem)
+        cut = find_truncated_segment(parts.directory, segment.base_offset, end_offset)
+        if cut is not None:
+            keep_proof(cut, parts.filesystem)
     if indexed_to is None:
-        _log.info("%s: rebuilding the indexes of segment %d", partition, segment.base_offset)
+        _log.info("%s: rebuilding the indexes of segment %d", parts.partition, segment.base_offset)
         rebuild(segment, end_offset)
         indexed_to = segment.next_offset()
     return SegmentHole(segment.records.path, indexed_to, end_offset) if indexed_to < end_offset else None
 
 
-def _keep_proof_of_cut(segment: LogSegment, end_offset: int, filesystem: FileSystem) -> None:
-    """Keeps the indexes of a sealed segment that reach beyond its log, before they are made again. Raises the disk's
-    OSError.
-    """
-    cut = find_truncated_segment(segment.records.path.parent, segment.base_offset, end_offset)
-    if cut is not None:
-        keep_proof(cut, filesystem)
-
-
 def warn_of_holes(
-    partition: TopicPartition,
-    config: LogConfig,
-    segments: LogSegments,
-    known: KnownOffsets,
-    holes: Sequence[SegmentHole],
+    parts: LogParts, config: LogConfig, known: KnownOffsets, holes: Sequence[SegmentHole]
 ) -> list[tuple[int, int]]:
     """Logs each of the holes that nothing explains, and returns their offsets [start, end). If a cleaner may be at
     work, it explains a hole without proof; else the headers of all batches are searched for its traces. It took no
@@ -375,19 +364,19 @@ def warn_of_holes(
     """
     unexplained = []
     if config.is_compacted:
-        compacted = known.compacted_below(sizes_of(segments), is_thinned=True)
+        compacted = known.compacted_below(sizes_of(parts.segments), is_thinned=True)
     elif all(hole.end <= known.cleaned_below for hole in holes):
         compacted = known.cleaned_below
     else:
-        compacted = compacted_below(known, segments)
+        compacted = compacted_below(known, parts.segments)
     for path, start, end in holes:
-        claimed = min(max(_first_claimed(segments, end), start), end)
+        claimed = min(max(_first_claimed(parts.segments, end), start), end)
         for first, last, cleaned in ((start, claimed, compacted), (claimed, end, 0)):
             if first == last:
                 continue
             for hole in explain_holes(first, last, known, path, 0, compacted_below=cleaned):
                 if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
-                    _log.error("%s: %s", partition, hole.absence_text)
+                    _log.error("%s: %s", parts.partition, hole.absence_text)
                     unexplained.append((hole.start, hole.end))
     return unexplained
 
