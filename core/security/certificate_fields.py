@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-_SEQUENCE, _SET, _INTEGER, _OID, _OCTETS = 0x30, 0x31, 0x02, 0x06, 0x04
+SEQUENCE, _SET, _INTEGER, _OID, _OCTETS = 0x30, 0x31, 0x02, 0x06, 0x04
 _VERSION, _EXTENSIONS = 0xA0, 0xA3
 _TIME_FORMATS = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 _TEXTS = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
@@ -55,39 +55,39 @@ class CertificateFields(NamedTuple):
 
 def parse_certificate(der: bytes) -> CertificateFields:
     """Reads a certificate. Raises ValueError for other bytes."""
-    fields = list(_elements(_only(_only(der, _SEQUENCE), _SEQUENCE, is_first=True)))
+    fields = list(elements(only_element(only_element(der, SEQUENCE), SEQUENCE, is_first=True)))
     if fields and fields[0][0] == _VERSION:
         del fields[0]
-    if len(fields) < 6 or any(tag != _SEQUENCE for tag, _, _ in fields[2:5]):
+    if len(fields) < 6 or any(tag != SEQUENCE for tag, _, _ in fields[2:5]):
         raise ValueError("it is no certificate")
-    start, end = map(_time, _elements(fields[3][1]))
+    start, end = map(_time, elements(fields[3][1]))
     extensions = next((value for tag, value, _ in fields[6:] if tag == _EXTENSIONS), None)
-    names = frozenset[bytes]() if extensions is None else _alternative_names(_only(extensions, _SEQUENCE))
+    names = frozenset[bytes]() if extensions is None else _alternative_names(only_element(extensions, SEQUENCE))
     issuer, subject = _name_text(fields[2][1]), _name_text(fields[4][1])
     return CertificateFields(int.from_bytes(fields[0][1]), issuer, subject, start, end, names)
 
 
 def distinguished_name(der: bytes) -> str:
     """Returns the text of a name, as Java gives it. Raises ValueError for other bytes."""
-    return _name_text(_only(der, _SEQUENCE))
+    return _name_text(only_element(der, SEQUENCE))
 
 
 def find_numbers(der: bytes) -> Iterator[int]:
     """Yields each INTEGER in these elements and in their sequences. Raises ValueError where one is cut off."""
-    for tag, value, _ in _elements(der):
+    for tag, value, _ in elements(der):
         if tag == _INTEGER:
             yield int.from_bytes(value)
-        elif tag == _SEQUENCE:
+        elif tag == SEQUENCE:
             yield from find_numbers(value)
 
 
 def _name_text(name: bytes) -> str:
-    parts = ["+".join(_part_text(part) for _, part, _ in _elements(rdn)) for _, rdn, _ in _elements(name)]
+    parts = ["+".join(_part_text(part) for _, part, _ in elements(rdn)) for _, rdn, _ in elements(name)]
     return ",".join(reversed(parts))
 
 
 def _part_text(part: bytes) -> str:
-    (kind, oid, _), (tag, value, whole) = _elements(part)
+    (kind, oid, _), (tag, value, whole) = elements(part)
     if kind != _OID:
         raise ValueError("a part of a name has no kind")
     dotted = _dotted(oid)
@@ -127,25 +127,25 @@ def _time(element: tuple[int, bytes, bytes]) -> datetime:
 
 
 def _alternative_names(extensions: bytes) -> frozenset[bytes]:
-    for _, extension, _ in _elements(extensions):
-        (_, oid, _), *rest = _elements(extension)
+    for _, extension, _ in elements(extensions):
+        (_, oid, _), *rest = elements(extension)
         if oid == _ALTERNATIVE_NAMES and rest and rest[-1][0] == _OCTETS:
-            return frozenset(whole for _, _, whole in _elements(_only(rest[-1][1], _SEQUENCE)))
+            return frozenset(whole for _, _, whole in elements(only_element(rest[-1][1], SEQUENCE)))
     return frozenset()
 
 
 # --- DER
 
 
-def _only(data: bytes, tag: int, *, is_first: bool = False) -> bytes:
+def only_element(data: bytes, tag: int, *, is_first: bool = False) -> bytes:
     """Returns the contents of the only element, or of the first one, which must have that tag."""
-    found = next(_elements(data), None)
+    found = next(elements(data), None)
     if found is None or found[0] != tag or not (is_first or len(found[2]) == len(data)):
         raise ValueError("it is no certificate")
     return found[1]
 
 
-def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Yields the tag, the contents and the whole of each element. Raises ValueError where one is cut off."""
     at = 0
     while at < len(data):

@@ -20,6 +20,7 @@ import struct
 from dataclasses import dataclass, field
 
 from core.common.errors import PlogError
+from core.security.certificate_fields import SEQUENCE, elements, only_element
 
 MAGIC = b"\xfe\xed\xfe\xed"
 JCEKS_MAGIC = b"\xce\xce\xce\xce"
@@ -112,27 +113,15 @@ def _unprotect(protected: bytes, password: bytes) -> bytes:
 
 
 def _octets(protected: bytes) -> bytes:
-    outer, _ = _der(protected, 0x30)
-    algorithm, rest = _der(outer, 0x30)
+    try:
+        (_, algorithm, _), (_, octets, _), *_ = elements(only_element(protected, SEQUENCE, is_first=True))
+    except ValueError:
+        raise KeyStoreError("the private key is no DER, or is cut off") from None
     if not algorithm.startswith(_OID):
         raise KeyStoreError("the private key is protected in a way that is not Java's own")
-    octets, _ = _der(rest, 0x04)
     if len(octets) < 2 * _DIGEST_BYTES:
         raise KeyStoreError("the private key is cut off")
     return octets
-
-
-def _der(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """Returns the contents of the first element, which must have that tag, and the bytes after it."""
-    if len(data) < 2 or data[0] != tag:
-        raise KeyStoreError("the private key is no DER")
-    size, start = data[1], 2
-    if size & 0x80:
-        start += size & 0x7F
-        size = int.from_bytes(data[2:start])
-    if size > len(data) - start:
-        raise KeyStoreError("the private key is cut off")
-    return data[start : start + size], data[start + size :]
 
 
 class _Reader:
