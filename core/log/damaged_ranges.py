@@ -107,9 +107,6 @@ class DamagedRanges:
         except CorruptRecordError as error:
             _logger().warning("%s; damage will be noted again when it is met", error)
 
-    def __len__(self) -> int:
-        return len(self._gaps)
-
     @property
     def gaps(self) -> list[DamagedRange]:
         return list(self._gaps)

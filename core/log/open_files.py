@@ -90,7 +90,7 @@ class OpenFiles:
         """Notes that a file of the segment was opened; others may be closed for that."""
         with self._lock:
             if segment not in self._kept:
-                self._put(segment, self._closable)
+                self._move(segment, self._kept, self._closable)
             self._close_others(segment)
 
     def keep_open(self, segment: HasFiles) -> None:
@@ -122,11 +122,6 @@ class OpenFiles:
         self._count += descriptors - counted
         if self._count > self._limit:
             self._close_others(segment)
-
-    def _put(self, segment: HasFiles, into: dict[HasFiles, int]) -> None:
-        self._take_out(segment)
-        into[segment] = segment.descriptors
-        self._count += into[segment]
 
     def _take_out(self, segment: HasFiles) -> None:
         for among in (self._closable, self._kept):
