@@ -24,7 +24,7 @@ from time import monotonic, sleep  # noqa: TID251  another process may let go of
 from typing import NamedTuple
 
 from core.common.errors import DirectoryLockedError
-from core.common.filesystem import access_error, open_regular
+from core.common.filesystem import accessing, open_regular
 from core.files.file_names import LOCK
 
 _log = logging.getLogger("plog.log")
@@ -89,10 +89,8 @@ class DirectoryLock:
     def _try(self) -> bool:
         if self._path in held_here:
             return False
-        try:
+        with accessing(self._path, "open"):
             fd = open_regular(self._path, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise access_error(error, self._path, "open") from error
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):

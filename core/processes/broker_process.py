@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from core.common.endpoint import Endpoint, parse_endpoint
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, accessing
 from core.processes.process_group import ProcessGroup, ServerProcess
 
 _LEFT_OUT = ("PLOG_PROFILE", "PLOG_DATA_DIR")
@@ -58,10 +58,8 @@ class BrokerProcess(ServerProcess):
         FileSystem().unlink(self._ready_file)
         command = [sys.executable, "-m", "plog", *self._words(), "--ready-file", str(self._ready_file)]
         environment = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
-        try:
+        with accessing(self.log, "write"):
             log = FileSystem().open_append(self.log)
-        except OSError as error:
-            raise access_error(error, self.log, "write") from error
         with contextlib.closing(log):
             self._log_start = os.lseek(log.fd, 0, os.SEEK_END)
             self._process = self._group.start(

@@ -30,7 +30,7 @@ from core.client.net.retry import Retry
 from core.cluster.description.feature_args import levels_of_new_cluster
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import AccessError, DirectoryLockedError, UsageError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error, accessing
 from core.common.properties_file import parse_properties
 from core.files.directory_lock import DirectoryLock, find_lock_holder
 from core.files.file_names import CLUSTER_PROPERTIES, META_PROPERTIES, is_cluster
@@ -76,10 +76,8 @@ class ClusterDirectory:
             raise UsageError(
                 f"{self.path} is a broker's data directory", hint="give the cluster a --data-dir of its own"
             )
-        try:
+        with accessing(self.path, "make"):
             FileSystem().make_data_directory(self.path)
-        except OSError as error:
-            raise access_error(error, self.path, "make") from error
         try:
             self.lock.acquire(0.0 if find_lock_holder(self.path) else _LOCK_SECONDS)
         except DirectoryLockedError as error:

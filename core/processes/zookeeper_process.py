@@ -28,7 +28,7 @@ from typing import IO
 from core.client.net.retry import Retry
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, DirectoryLockedError, UsageError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error, accessing
 from core.files.directory_lock import DirectoryLock
 from core.files.file_names import META_PROPERTIES, ensure_no_cluster
 from core.processes.free_port import ensure_free
@@ -172,10 +172,8 @@ class ZooKeeperProcess(ServerProcess):
             raise UsageError(
                 f"{self.directory} is a broker's data directory", hint="give ZooKeeper a --data-dir of its own"
             )
-        try:
+        with accessing(self.directory, "make"):
             FileSystem().make_data_directory(self.directory)
-        except OSError as error:
-            raise access_error(error, self.directory, "make") from error
 
     def _write_files(self) -> None:
         settings = {
