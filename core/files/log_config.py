@@ -220,6 +220,11 @@ _ACTED_ON: list[ConfigKey] = [
     replace(each.metadata["key"], name=each.name.replace("_", ".")) for each in fields(LogConfig)
 ]
 
+
+def _tiered(name: str, type_: ConfigType, default: Value, doc: str, validator: Validator | None = None) -> ConfigKey:
+    return kept(name, type_, default, f"With tiered storage, {doc}", validator)
+
+
 _KEPT_ONLY = [
     kept(
         "errors.deadletterqueue.group.enable",
@@ -227,42 +232,27 @@ _KEPT_ONLY = [
         False,
         "Whether share groups may use the topic as their dead-letter queue.",
     ),
-    kept(
-        "local.retention.bytes",
-        _T.LONG,
-        -2,
-        "With tiered storage, bytes of log kept on local disks; -2 is retention.bytes.",
-        at_least(-2),
+    _tiered(
+        "local.retention.bytes", _T.LONG, -2, "bytes of log kept on local disks; -2 is retention.bytes.", at_least(-2)
     ),
-    kept(
+    _tiered(
         "local.retention.ms",
         _T.LONG,
         -2,
-        "With tiered storage, how long records are kept on local disks, ms; -2 is retention.ms.",
+        "how long records are kept on local disks, ms; -2 is retention.ms.",
         at_least(-2),
     ),
     kept("preallocate", _T.BOOLEAN, False, "Whether a new segment's file is allocated at full size."),
-    kept(
+    _tiered(
         "remote.copy.lag.bytes",
         _T.LONG,
         -1,
-        "With tiered storage, how many bytes of the newest segments are left out of copying.",
+        "how many bytes of the newest segments are left out of copying.",
         at_least(-1),
     ),
-    kept(
-        "remote.copy.lag.ms",
-        _T.LONG,
-        0,
-        "With tiered storage, how long a new segment waits before it is copied, ms.",
-        at_least(-1),
-    ),
-    kept("remote.log.copy.disable", _T.BOOLEAN, False, "With tiered storage, whether copying is stopped."),
-    kept(
-        "remote.log.delete.on.disable",
-        _T.BOOLEAN,
-        False,
-        "With tiered storage, whether disabling it deletes the remote data.",
-    ),
+    _tiered("remote.copy.lag.ms", _T.LONG, 0, "how long a new segment waits before it is copied, ms.", at_least(-1)),
+    _tiered("remote.log.copy.disable", _T.BOOLEAN, False, "whether copying is stopped."),
+    _tiered("remote.log.delete.on.disable", _T.BOOLEAN, False, "whether disabling it deletes the remote data."),
     kept("remote.storage.enable", _T.BOOLEAN, False, "Whether the topic is tiered; true is refused."),
 ]
 
