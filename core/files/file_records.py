@@ -93,30 +93,23 @@ class FileRecords:
         path: Path,
         open_file: Callable[[Path], File],
         *,
-        make_file: Callable[[Path], File] | None = None,
         on_opened: Callable[[File], None] = lambda _file: None,
-        is_opened_late: bool = False,
+        file: File | None = None,
         size_bytes: int | None = None,
     ) -> None:
-        """Opens the file at once, or when it is first needed, and calls `on_opened` with it each time; its size is read
-        at once, unless it is given. With `make_file` the file is created, and nothing else is done that may fail: there
-        is no file after an error. Raises the disk's OSError.
+        """Opens the file when it is first needed, and calls `on_opened` with it each time; at once if its size is not
+        given. `file` is one that the caller has opened. Raises the disk's OSError.
         """
         self.path = path
         self._open_file = open_file
         self._on_opened = on_opened
-        self._file: File | None = None
+        self._file = file
         self._released: weakref.ref[File] | None = None
         self._is_torn = False
         self._ahead: _WrittenAhead | None = None
         self.was_used = True
         """Whether the file was used since somebody last set it to False."""
-        if make_file is not None:
-            self._file, self.size_bytes = make_file(path), 0
-        elif size_bytes is not None:
-            self.size_bytes = size_bytes
-        else:
-            self.size_bytes = path.stat().st_size if is_opened_late else self.file.size()
+        self.size_bytes = self.file.size() if size_bytes is None else size_bytes
 
     @property
     def file(self) -> File:

@@ -341,14 +341,14 @@ class LogSegment(SegmentLookup):
         )
 
     def _make_records(self, note_opened: Callable[[File], None], *, is_new: bool) -> FileRecords:
-        return FileRecords(
-            self._path(LOG_SUFFIX),
-            partial(self._filesystem.open_append, creates=False),
-            make_file=self._filesystem.open_append if is_new else None,
-            on_opened=note_opened,
-            is_opened_late=True,
-            size_bytes=None if self._listed is None else self._listed.size_bytes,
-        )
+        path, listed = self._path(LOG_SUFFIX), self._listed
+        file, size_bytes = None, 0
+        if is_new:
+            file = self._filesystem.open_append(path)
+        else:
+            size_bytes = path.stat().st_size if listed is None else listed.size_bytes
+        open_file = partial(self._filesystem.open_append, creates=False)
+        return FileRecords(path, open_file, on_opened=note_opened, file=file, size_bytes=size_bytes)
 
     # --- objects made on first use
 
