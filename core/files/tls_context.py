@@ -383,22 +383,12 @@ def _ensure_quick(pem: str, where: str) -> None:
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
     """Yields a path at which OpenSSL finds the text."""
-    data = text.encode()
-    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
-        fd = os.memfd_create("plog-key")
-        try:
-            os.write(fd, data)
-            yield f"/proc/self/fd/{fd}"
-        finally:
-            os.close(fd)
-        return
-    fd, name = tempfile.mkstemp()  # only we may read it
-    try:
-        os.write(fd, data)
-        os.close(fd)
-        yield name
-    finally:
-        Path(name).unlink()
+    is_in_memory = hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
+    # only we may read a temporary file
+    with os.fdopen(os.memfd_create("plog-key"), "wb") if is_in_memory else tempfile.NamedTemporaryFile() as file:
+        file.write(text.encode())
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}" if is_in_memory else file.name
 
 
 # --- for clients that take PEM files alone
