@@ -175,14 +175,19 @@ class LogCleaner:
             self._on_log_failed(log, error)
             return
         self._delete_later(log, deleted)
-        write_checkpoint = self._checkpoint_swapped(log, ready)
+        # Below the segment's end each key has one record left: it is clean up to there even if the cleaning breaks off.
+        end_offset = next(s.base_offset for s in log.segments if s.base_offset > ready.replaced[-1])
+        writes: list[Callable[[], None]] = []
+        if end_offset > self._checkpoints.clean_offsets.get(log.partition, 0):
+            self._checkpoints.write_cleaned(log.partition, end_offset, lambda work, _=None: writes.append(work))
 
         def ask() -> SegmentReady | LogCleaned:
             """Writes the checkpoint before the rename: until then `.swap` shows that the cleaner dropped records."""
             if cleaning.process.is_closed:
                 raise PlogError("broken off")
             try:
-                write_checkpoint()
+                for write in writes:
+                    write()
                 settle_swap(log.directory, ready.base_offset, self._filesystem)
             except OSError:
                 cleaning.process.close()  # the process would take the next log's message for its go-ahead
@@ -190,21 +195,6 @@ class LogCleaner:
             return cleaning.process.go_on()
 
         self._ask(cleaning, ask)
-
-    def _checkpoint_swapped(self, log: PartitionLog, ready: SegmentReady) -> Callable[[], None]:
-        """Returns a function that writes the checkpoint: below the segment's end each key has one record left, so the
-        log is clean up to there even if the cleaning does not finish.
-        """
-        end_offset = next(s.base_offset for s in log.segments if s.base_offset > ready.replaced[-1])
-        writes: list[Callable[[], None]] = []
-        if end_offset > self._checkpoints.clean_offsets.get(log.partition, 0):
-            self._checkpoints.write_cleaned(log.partition, end_offset, lambda work, _=None: writes.append(work))
-
-        def write_all() -> None:
-            for write in writes:
-                write()
-
-        return write_all
 
     def _on_cleaned(self, cleaning: _Cleaning, cleaned: LogCleaned) -> None:
         log, stats = cleaning.log, cleaned.stats
