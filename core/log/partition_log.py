@@ -524,7 +524,7 @@ class PartitionLog:
         return cut
 
     def forget_safety_from(self, offset: int) -> None:
-        """Takes nothing from `offset` on for flushed or committed any more, as a truncation is to come."""
+        """Takes nothing from `offset` on for flushed or committed any more, as it is cut, or will be."""
         self.cuts += 1
         self.recovery_point = min(self.recovery_point, offset)
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
@@ -546,11 +546,9 @@ class PartitionLog:
             on_cut(self, offset)
 
     def _end_at(self, offset: int) -> None:
-        self.cuts += 1
         self.log_end_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
+        self.forget_safety_from(offset)
         self.leader_epochs.truncate_from_end(offset)
         self._forget_damage()
         self.producers.remove_snapshots_from(offset + 1)
