@@ -153,11 +153,8 @@ class LogConfig:
     @classmethod
     def from_values(cls, values: Mapping[str, Value]) -> LogConfig:
         """Makes a config from parsed values by Kafka's names; absent ones take their defaults."""
-        fields: dict[str, Any] = {}  # each value has its field's type, by TOPIC_CONFIG
-        for name in cls.__dataclass_fields__:
-            key = name.replace("_", ".")
-            if key in values:
-                fields[name] = values[key]
+        keys = {name: name.replace("_", ".") for name in cls.__dataclass_fields__}
+        fields: dict[str, Any] = {name: values[key] for name, key in keys.items() if key in values}  # by TOPIC_CONFIG
         if "cleanup_policy" in fields:
             fields["cleanup_policy"] = frozenset(fields["cleanup_policy"])
         for name in ("follower_replication_throttled_replicas", "leader_replication_throttled_replicas"):
