@@ -21,6 +21,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -197,12 +198,8 @@ class LeaderEpochCache:
 
     def epoch_of(self, offset: int) -> int:
         """Returns the epoch in which the record at `offset` was written, or -1 if that is not known."""
-        found = UNDEFINED_EPOCH
-        for entry in self._entries:
-            if entry.start_offset > offset:
-                break
-            found = entry.epoch
-        return found
+        after = bisect_right(self._entries, offset, key=attrgetter("start_offset"))
+        return self._entries[after - 1].epoch if after else UNDEFINED_EPOCH
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Answers OffsetForLeaderEpoch with (epoch, end offset) of the largest epoch not above `epoch`: a follower cuts
@@ -213,9 +210,8 @@ class LeaderEpochCache:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self._entries[-1].epoch:
             return epoch, log_end_offset
-        lower = [e for e in self._entries if e.epoch <= epoch]
-        higher = next(e for e in self._entries if e.epoch > epoch)
-        return (lower[-1].epoch if lower else epoch), higher.start_offset
+        higher = bisect_right(self._entries, epoch, key=attrgetter("epoch"))
+        return (self._entries[higher - 1].epoch if higher else epoch), self._entries[higher].start_offset
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Drops the epochs that start at `end_offset` or above."""

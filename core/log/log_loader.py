@@ -26,6 +26,8 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby, takewhile
+from operator import attrgetter
 from pathlib import Path
 
 from core.common.clock import Clock
@@ -698,10 +700,9 @@ class _Loader:
     def _recover_epochs(self, start_offset: int, end_offset: int) -> None:
         """Makes the leader epochs fit a log of those offsets, which has a segment."""
         epochs = self._leader_epochs
-        if epochs.was_damaged or (epochs.was_missing and self._has_epochs()):
+        lacks_first = epochs.was_missing or (epochs.entries and epochs.entries[0].start_offset > start_offset)
+        if epochs.was_damaged or (lacks_first and self._has_epochs()):
             self._recovery.past_damage(self._rebuild_epochs)
-        elif epochs.entries and epochs.entries[0].start_offset > start_offset and self._has_epochs():
-            self._recovery.past_damage(self._rebuild_first_epochs)
         epochs.truncate_from_end(end_offset + 1)  # an epoch that begins at the end has no record yet
         self._raise_first_epoch(start_offset)
 
@@ -715,39 +716,32 @@ class _Loader:
                     continue
         return False
 
-    def _rebuild_first_epochs(self) -> None:
-        """Makes the entries before the first one. A crash has taken back a deletion of records, but not that of their
-        epochs: the log begins where it did before, and only they show where it diverges from another replica.
-        """
-        entries = self._leader_epochs.entries
-        runs = self._read_epochs(entries[0].start_offset)
-        if runs:
-            _log.info("%s: rebuilding the leader epochs below %d", self._partition, entries[0].start_offset)
-            self._leader_epochs.make_again([run for run in runs if run.epoch <= entries[0].epoch] + entries)
-
     def _rebuild_epochs(self) -> None:
-        _log.info("%s: rebuilding the leader epochs from the log", self._partition)
-        self._leader_epochs.make_again(self._read_epochs())
+        """Makes the entries before those that the file has. If it has any, a crash has taken back a deletion of
+        records, but not that of their epochs: the log begins where it did before, and only they show where it diverges
+        from another replica.
+        """
+        epochs = self._leader_epochs
+        entries = [] if epochs.was_damaged or epochs.was_missing else epochs.entries
+        runs = self._read_epochs(entries[0].start_offset if entries else LONG_MAX)
+        if not entries:
+            _log.info("%s: rebuilding the leader epochs from the log", self._partition)
+        elif runs:
+            _log.info("%s: rebuilding the leader epochs below %d", self._partition, entries[0].start_offset)
+            runs = [run for run in runs if run.epoch <= entries[0].epoch]
+        epochs.make_again(runs + entries)
 
-    def _read_epochs(self, end_offset: int | None = None) -> list[EpochEntry]:
+    def _read_epochs(self, end_offset: int) -> list[EpochEntry]:
         """Reads the epochs of the batches below that offset, and where each begins, without epochs that a flipped bit
         raised.
         """
-        runs: list[EpochEntry] = []
-        counts: list[int] = []
-        for segment in self._segments:
-            if end_offset is not None and segment.base_offset >= end_offset:
-                break
-            for batch in segment.batches(0):
-                if end_offset is not None and batch.base_offset >= end_offset:
-                    break
-                epoch = batch.partition_leader_epoch
-                if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
-                    runs.append(EpochEntry(epoch, batch.base_offset))
-                    counts.append(0)
-                if epoch >= 0:
-                    counts[-1] += 1
-        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
+        batches = (batch for one in self._segments if one.base_offset < end_offset for batch in one.batches(0))
+        below = takewhile(lambda batch: batch.base_offset < end_offset, batches)
+        runs, weighed = list[EpochEntry](), list[tuple[int, int]]()
+        for epoch, run in groupby(below, key=attrgetter("partition_leader_epoch")):
+            if epoch >= 0:
+                runs.append(EpochEntry(epoch, next(run).base_offset))
+                weighed.append((epoch, 1 + sum(1 for _ in run)))
         return [runs[number] for number in rising_epochs(weighed)]
 
     def _raise_first_epoch(self, log_start_offset: int) -> None:
