@@ -234,11 +234,8 @@ class FileRecords:
                 yield read_header(head, position)
             else:
                 if start + size > len(data):
-                    data, data_start, start = (
-                        self.file.read_at(min(_HEADERS_BYTES, stop - position), position),
-                        position,
-                        0,
-                    )
+                    data = self.file.read_at(min(_HEADERS_BYTES, stop - position), position)
+                    data_start, start = position, 0
                 yield read_batch(memoryview(data), start, position)
             position += size
 

@@ -15,6 +15,7 @@ Source: org.apache.kafka.storage.internals.log.UnifiedLog.analyzeAndValidateReco
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
@@ -119,15 +120,9 @@ def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, cl
         newest = max([batch.max_timestamp for batch in run])
         if not segment.should_roll(SizedBatch(first.base_offset, delta, newest, size_bytes), clock):
             return run
-    return run[: _count_together(run, segment, clock)]
 
+    def fits(batch: RecordBatch) -> bool:
+        is_of_epoch = batch.partition_leader_epoch == first.partition_leader_epoch
+        return is_of_epoch and not segment.should_roll(batch, clock, ahead_bytes=batch.start - first.start)
 
-def _count_together(run: Sequence[RecordBatch], segment: LogSegment, clock: Clock) -> int:
-    """Counts the batches before the first that needs another epoch or segment; at least one."""
-    first = run[0]
-    for number, batch in enumerate(run[1:], start=1):
-        if batch.partition_leader_epoch != first.partition_leader_epoch:
-            return number
-        if segment.should_roll(batch, clock, ahead_bytes=batch.start - first.start):
-            return number
-    return len(run)
+    return [first, *takewhile(fits, run[1:])]
