@@ -11,6 +11,7 @@ LogLoader): Kafka finishes plog's swaps, and plog Kafka's.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,32 +79,18 @@ def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
 
 def swapped_below(directory: Path, filesystem: FileSystem) -> int:
     """Returns the offset below which `finish_swaps` would put segments in their places, or 0."""
-    names = [entry.name for entry in os.scandir(directory)]
-    if not any(name.endswith(SWAP_SUFFIX) for name in names):
-        return 0
-    first_uncleaned = _first_uncleaned(names)
-    swaps = [(o, path) for o, path in _find_swapped_logs(directory) if first_uncleaned is None or o < first_uncleaned]
+    swaps, _ = _find_begun(directory)
     if not swaps:
         return 0
     end_offset = _end_offset(*swaps[-1], filesystem)
     return min((o for o, _ in find_offset_files(directory, LOG_SUFFIX) if o >= end_offset), default=end_offset)
 
 
-def _first_uncleaned(names: Sequence[str]) -> int | None:
-    """Finds the first of the `.cleaned` files: while some remain, their swap had not begun in earnest."""
-    return min((o for n in names if (o := _offset_with_suffix(n, CLEANED_SUFFIX)) is not None), default=None)
-
-
 def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
     """Does step 3 for each swap that a crash left; removes swaps that had not come to step 3, and `.deleted` files."""
-    names = [entry.name for entry in os.scandir(directory)]
-    first_uncleaned = _first_uncleaned(names)
-    for name in names:
-        offset = _offset_with_suffix(name, SWAP_SUFFIX)
-        is_unfinished_swap = offset is not None and first_uncleaned is not None and offset >= first_uncleaned
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) or is_unfinished_swap:
-            filesystem.unlink(directory / name)
-    swaps = _find_swapped_logs(directory)
+    swaps, left_over = _find_begun(directory)
+    for path in left_over:
+        filesystem.unlink(path)
     ends = [base_offset for base_offset, _ in swaps[1:]]
     if swaps:
         ends.append(_end_offset(*swaps[-1], filesystem))
@@ -111,6 +98,20 @@ def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
         _replace(directory, base_offset, end_offset, filesystem)
     for leftover in directory.glob(f"*{SWAP_SUFFIX}"):
         filesystem.unlink(leftover)
+
+
+def _find_begun(directory: Path) -> tuple[list[tuple[int, Path]], list[Path]]:
+    """Returns the swapped-in logs that came to step 3, in order, and the files that a start removes. A swap from the
+    first of the `.cleaned` files on, while some remain, had not begun in earnest.
+    """
+    names = [entry.name for entry in os.scandir(directory)]
+    cleaned = (_offset_with_suffix(name, CLEANED_SUFFIX) for name in names)
+    first_uncleaned = min((offset for offset in cleaned if offset is not None), default=math.inf)
+    swaps = {name: offset for name in names if (offset := _offset_with_suffix(name, SWAP_SUFFIX)) is not None}
+    left_over = {name for name, offset in swaps.items() if offset >= first_uncleaned}
+    logs = [name for name in swaps.keys() - left_over if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+    left_over.update(name for name in names if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)))
+    return sorted((swaps[name], directory / name) for name in logs), [directory / name for name in sorted(left_over)]
 
 
 def _replace(directory: Path, base_offset: int, end_offset: int, filesystem: FileSystem) -> None:
@@ -147,12 +148,3 @@ def _offset_with_suffix(name: str, suffix: str) -> int | None:
         return None
     parsed = parse_offset_file_name(name.removesuffix(suffix))
     return parsed[0] if parsed else None
-
-
-def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
-    found = []
-    for entry in os.scandir(directory):
-        offset = _offset_with_suffix(entry.name, SWAP_SUFFIX)
-        if offset is not None and entry.name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            found.append((offset, Path(entry.path)))
-    return sorted(found)
