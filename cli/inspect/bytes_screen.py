@@ -436,7 +436,7 @@ as they are in the file, compressed ones too.
     def on_mount(self) -> None:
         self._lay_out(self.size.width)
         self.set_interval(_LOOK_SECONDS, self._look_again)
-        self.in_background(self._open, self._take_source, failed=self._fail)
+        self.in_background(self._open, self._take_source, failed=self.fail)
 
     def _close(self) -> None:
         if self._source is not None:
@@ -490,10 +490,9 @@ as they are in the file, compressed ones too.
         self.view.refresh()
         self.show_title()
 
-    def _fail(self, error: PlogError) -> None:
+    def fail(self, error: PlogError) -> None:
         self._is_loading = False
-        self.view.say_when_empty("nothing can be shown")
-        self.tell_problem(error)
+        super().fail(error)
 
     def _look_again(self) -> None:
         file = self._file
@@ -528,7 +527,7 @@ as they are in the file, compressed ones too.
             return
         self._is_loading = True
         start, end = self._wanted = self.view.wanted
-        self.in_steps(lambda: _windows(source, start, end), self._take_window, done=self._end_load, failed=self._fail)
+        self.in_steps(lambda: _windows(source, start, end), self._take_window, done=self._end_load, failed=self.fail)
 
     def _take_window(self, found: BytesWindow | int) -> None:
         if isinstance(found, int):
@@ -539,7 +538,7 @@ as they are in the file, compressed ones too.
             self._is_reporting = False
             self.tell("")
         self.view.show(found)
-        self._show_field()
+        self._panel.show(self.view)
 
     def _end_load(self) -> None:
         self._is_loading = False
@@ -550,9 +549,6 @@ as they are in the file, compressed ones too.
 
     def on_line_view_moved(self) -> None:
         self._place = self.view.position
-        self._show_field()
-
-    def _show_field(self) -> None:
         self._panel.show(self.view)
 
     # --- moving

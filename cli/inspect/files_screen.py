@@ -133,7 +133,7 @@ crash may have left it so.
     def action_look(self) -> None:
         """Reads the file again, as it is now."""
         self._is_fetching = True
-        self.in_background(self._open, self._take_table, failed=self._fail)
+        self.in_background(self._open, self._take_table, failed=self.fail)
 
     def _open(self) -> tuple[FileTable, list[FileRow], list[FileRow]]:
         from core.view.files.partition_files import open_table
@@ -156,10 +156,9 @@ crash may have left it so.
         self.show_title()
         self._end_fetch()
 
-    def _fail(self, error: PlogError) -> None:
+    def fail(self, error: PlogError) -> None:
         self._is_fetching = False
-        self.tell_problem(error)
-        self.view.say_when_empty("nothing can be shown")
+        super().fail(error)
 
     def _fetch(self) -> None:
         """Reads the unknown rows round the screen, after a read that is under way."""
@@ -172,7 +171,7 @@ crash may have left it so.
         self._is_fetching = True
         table = self._table
         assert table is not None
-        self.in_background(lambda: table.rows(wanted.start, wanted.stop), self._take_rows, failed=self._fail)
+        self.in_background(lambda: table.rows(wanted.start, wanted.stop), self._take_rows, failed=self.fail)
 
     def _take_rows(self, rows: Sequence[FileRow]) -> None:
         self._rows.take(map(_row_of, rows))
@@ -183,8 +182,7 @@ crash may have left it so.
 
     def _end_fetch(self) -> None:
         self._is_fetching = False
-        self._show_detail()
-        self._fetch()
+        self.on_line_view_moved()
 
     def on_line_view_moved(self) -> None:
         self._show_detail()
@@ -343,7 +341,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
     # --- the list
 
     def action_look(self) -> None:
-        self.with_files(lambda: self.in_steps(self._list, self._take, failed=self._fail))
+        self.with_files(lambda: self.in_steps(self._list, self._take, failed=self.fail))
 
     def _list(self) -> Iterator[list[dict[str, Any]]]:
         """Yields the files, and again each time that more entries are counted."""
@@ -365,10 +363,6 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
         self.tell_problem(None)
         self.view.show(rows)
         self.view.say_when_empty("no files")
-
-    def _fail(self, error: PlogError) -> None:
-        self.tell_problem(error)
-        self.view.say_when_empty("nothing can be shown")
 
     def on_line_view_moved(self) -> None:
         row = self.view.row

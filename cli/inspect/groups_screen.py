@@ -66,9 +66,6 @@ class GroupLooker(LookingScreen):
 
         return self.models.enter_context(closing(KnownGroups(self.inspected)))
 
-    def say_empty(self, text: str) -> None:
-        self.view.say_when_empty(text)
-
     def trend(self, key: Any) -> str:
         """Draws the last lags of that key."""
         return sparkline(list(self._trend_of.get(key, ())), self.inspect_app.glyphs, _TREND_WIDTH)

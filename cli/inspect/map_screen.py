@@ -263,7 +263,7 @@ nothing from there on.
             lambda facts: self.detail.show(
                 list(fact_lines(facts, f"{number + 1:,} of {len(of.segments):,}", position))
             ),
-            failed=self._fail,
+            failed=self.fail,
         )
 
     # --- keys

@@ -81,8 +81,8 @@ class RecordsView(LineView):
     """Shows rows that are neighbours: each begins where the one before it ends, unless a filter leaves some out."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("home", "begin", "First", show=False),
-        Binding("end", "finish", "Last", show=False),
+        Binding("home", "screen.jump(0)", "First", show=False),
+        Binding("end", "screen.jump(1)", "Last", show=False),
     ]
 
     class NeedsRows(Message):
@@ -91,13 +91,6 @@ class RecordsView(LineView):
         def __init__(self, *, is_before: bool) -> None:
             super().__init__()
             self.is_before = is_before
-
-    class Jumped(Message):
-        """Home or End was pressed."""
-
-        def __init__(self, *, is_end: bool) -> None:
-            super().__init__()
-            self.is_end = is_end
 
     def __init__(self) -> None:
         super().__init__(id="records", empty_text="reading")
@@ -183,12 +176,6 @@ class RecordsView(LineView):
             self.post_message(self.NeedsRows(is_before=False))
         if not self.is_first and self.cursor < page:
             self.post_message(self.NeedsRows(is_before=True))
-
-    def action_begin(self) -> None:
-        self.post_message(self.Jumped(is_end=False))
-
-    def action_finish(self) -> None:
-        self.post_message(self.Jumped(is_end=True))
 
     # --- drawing
 
@@ -536,7 +523,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             make_writer,
             done=self._show_notes,
             nothing_matches=self._count_elsewhere,
-            failed=self._fail,
+            failed=self.fail,
         )
         yield self.view
 
@@ -567,31 +554,25 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         if item is not None and item.row.kind is not RowKind.RECORD:
             return f"plog gaps {place} --from {item.row.offset} --until {item.row.end}{option}"
         count = self.view.page_size
+        how = f"--max-messages {count}" if self._following is None else "--follow"
         start = self._wanted_offset or 0
         if item is not None:
             first = self.view.items[self.view.top].row.offset
             start = first if item.row.offset - first < count else item.row.offset
         wanted = f" --filter {shlex.quote(self._filter_text)}" if self._filter_text else ""
         return (
-            f"plog consume {topic} --partition {self._partition.partition} --from {start} --max-messages {count}"
-            f"{wanted} --isolation read_uncommitted --format envelope{option}"
-            if self._following is None
-            else f"plog consume {topic} --partition {self._partition.partition} --from {start} --follow{wanted} "
+            f"plog consume {topic} --partition {self._partition.partition} --from {start} {how}{wanted} "
             f"--isolation read_uncommitted --format envelope{option}"
         )
 
     def on_mount(self) -> None:
         if self.inspect_app.has_schemas:
             self.loader.form = Form.SCHEMA
-        self.in_background(self.open_rows, self._take_rows, failed=self._fail)
+        self.in_background(self.open_rows, self._take_rows, failed=self.fail)
 
     def open_rows(self) -> LogRows:
         """Opens what is shown; in the reader's thread."""
         return self.inspected.rows(self._partition)
-
-    def _fail(self, error: PlogError) -> None:
-        self.view.say_when_empty("nothing can be shown")
-        self.tell_problem(error)
 
     def _take_rows(self, rows: LogRows) -> None:
         self.loader.rows = rows
@@ -693,16 +674,15 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         elif not self.view.is_last:
             self.loader.read_on()
 
-    def on_records_view_jumped(self, message: RecordsView.Jumped) -> None:
-        message.stop()
+    def action_jump(self, end: int) -> None:
+        """Goes to the log's first record (0), or its last one (1)."""
         rows = self.loader.rows
         if rows is None:
             return
-        is_there = self.view.is_last if message.is_end else self.view.is_first
-        if is_there:
-            self.view.move_to(self.view.count - 1 if message.is_end else 0)
+        if self.view.is_last if end else self.view.is_first:
+            self.view.move_to(self.view.count - 1 if end else 0)
         else:
-            self.loader.load_around(rows.end_offset - 1 if message.is_end else rows.start_offset)
+            self.loader.load_around(rows.end_offset - 1 if end else rows.start_offset)
 
     # --- following
 
@@ -712,7 +692,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self._stop_following()
             return
         self._following = self.set_interval(_FOLLOW_SECONDS, self._look_again)
-        self.post_message(RecordsView.Jumped(is_end=True))
+        self.action_jump(1)
         self.show_title()
 
     def _stop_following(self) -> None:

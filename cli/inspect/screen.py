@@ -31,7 +31,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
 
-from cli.inspect.line_view import Glyphs, glyphs_of_terminal
+from cli.inspect.line_view import Glyphs, LineView, glyphs_of_terminal
 from cli.inspect.text_view import CommandPanel, HelpPanel
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
 from core.common.errors import PlogError
@@ -229,13 +229,13 @@ class InspectApp(App[None]):
         if not self.glyphs.is_unicode:
             self.add_class("-ascii")
         file, place = self.opened.file, self.opened.place
-        self._open("topics", is_covered=file is not None or place is not None)
+        self.open_screen("topics", is_covered=file is not None or place is not None)
         if file is not None:
             self.open_bytes(file)
         elif place is not None:
             self._top.go(place)
 
-    def _open(self, name: str, *about: Any, **how: Any) -> None:
+    def open_screen(self, name: str, *about: Any, **how: Any) -> None:
         """Shows the `NameScreen` of `cli.inspect.name_screen`, which is imported when it is shown first: screens know
         the app, and not each other.
         """
@@ -250,31 +250,25 @@ class InspectApp(App[None]):
     def open_records(self, partition: TopicPartition, offset: int | None = None) -> None:
         """Shows the records of a partition, with the cursor at an offset; reuses the screen on top if it shows them."""
         if not self._top.goes_to(partition, offset):
-            self._open("records", partition, offset)
+            self.open_screen("records", partition, offset)
 
     def open_topic_records(self, topic: str, time_ms: int | None = None) -> None:
         """Shows the records of all partitions of a topic, from that time on."""
-        self._open("topic_records", topic, time_ms)
+        self.open_screen("topic_records", topic, time_ms)
 
     def open_bytes(self, path: Path, position: int = 0) -> None:
         """Shows a file byte by byte, with the cursor at a position."""
-        self._open("bytes", path, position)
+        self.open_screen("bytes", path, position)
 
     def open_map(self, partition: TopicPartition) -> None:
         """Shows the map of a partition's folder."""
-        self._open("map", partition)
+        self.open_screen("map", partition)
 
     def open_files(self, partition: TopicPartition) -> None:
-        self._open("files", partition)
+        self.open_screen("files", partition)
 
     def open_verify(self, path: Path) -> None:
-        self._open("verify", path)
-
-    def open_groups(self) -> None:
-        self._open("groups")
-
-    def open_transactions(self) -> None:
-        self._open("transactions")
+        self.open_screen("verify", path)
 
 
 Result = TypeVar("Result")
@@ -414,6 +408,16 @@ class InspectScreen(Screen[None]):
         else:
             self._problem = error or ""
         self._show_status()
+
+    def say_empty(self, text: str) -> None:
+        """Shows why the lists are still empty, or stay so."""
+        for view in self.query(LineView):
+            view.say_when_empty(text)
+
+    def fail(self, error: PlogError) -> None:
+        """Shows an error because of which there is nothing else to show."""
+        self.tell_problem(error)
+        self.say_empty("nothing can be shown")
 
     @property
     def status_text(self) -> str:
@@ -586,10 +590,10 @@ class InspectScreen(Screen[None]):
             self.inspect_app.open_verify(folder)
 
     def action_groups(self) -> None:
-        self.inspect_app.open_groups()
+        self.inspect_app.open_screen("groups")
 
     def action_transactions(self) -> None:
-        self.inspect_app.open_transactions()
+        self.inspect_app.open_screen("transactions")
 
     def go(self, text: str) -> None:
         """Goes to the typed place: `TOPIC[:P][@WHERE]`, or a place in the screen's partition."""
@@ -631,9 +635,6 @@ class LookingScreen(InspectScreen):
         """Shows a result."""
         raise NotImplementedError
 
-    def say_empty(self, text: str) -> None:
-        """Shows why the screen is still empty, or stays so."""
-
     # --- looking; Textual calls the handlers of the classes above by itself
 
     def on_mount(self) -> None:
@@ -654,15 +655,14 @@ class LookingScreen(InspectScreen):
         """Looks again, unless a look is under way."""
         if not self._is_looking:
             self._is_looking = True
-            self.in_steps(self.steps, self.take, done=self._end, failed=self._fail)
+            self.in_steps(self.steps, self.take, done=self._end, failed=self.fail)
 
     def _end(self) -> None:
         self._is_looking = False
 
-    def _fail(self, error: PlogError) -> None:
+    def fail(self, error: PlogError) -> None:
         self._is_looking = False
-        self.tell_problem(error)
-        self.say_empty("nothing can be shown")
+        super().fail(error)
 
     def tell_progress(self, done: int, total: int, note: str) -> None:
         """Shows how much is read, until all is, and `note`."""

@@ -128,22 +128,15 @@ plog asks the server, also the one that owns the directory; without a server it 
             self.open.say_when_empty("no transaction is open")
             self.ids.say_when_empty("no transactional id is known")
 
-    def say_empty(self, text: str) -> None:
-        self.open.say_when_empty(text)
-        self.ids.say_when_empty(text)
-
     # --- the cursor
-
-    def on_line_view_moved(self) -> None:
-        self._show_detail()
 
     def on_descendant_focus(self) -> None:
         for view in (self.open, self.ids):
             view.shows_cursor = view.has_focus
             view.refresh()
-        self._show_detail()
+        self.on_line_view_moved()
 
-    def _show_detail(self) -> None:
+    def on_line_view_moved(self) -> None:
         row = self.open.row
         self.partition = None if row is None else row["partition"]
         lines = [] if row is None or self.ids.has_focus else self._details(row)
