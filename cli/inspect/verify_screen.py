@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -35,20 +35,27 @@ _SHOW_SECONDS = 0.25
 
 
 C = TypeVar("C", bound=Checking)
+T = TypeVar("T")
 
 
-class CheckingScreen(InspectScreen, Generic[C]):
-    """Subclasses make the work (`begin`), and show its results (`show_found`). Leaving the screen stops the work; going
-    on from it to another does not.
+class CheckingScreen(InspectScreen, Generic[C, T]):
+    """Subclasses make the work (`begin`), and say what it has found so far, and how a row shows it. Leaving the screen
+    stops the work; going on from it to another does not.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("x", "stop", "Stop"), Binding("r", "again", "Again")]
     DEFAULT_CSS = "CheckingScreen #progress { height: auto; max-height: 6; padding: 0 1; }"
 
+    COLUMNS: ClassVar[Sequence[Column]]
+    EMPTY_TEXTS: ClassVar[tuple[str, str]]
+    """What stands in place of rows until the work is finished, and after that."""
+
     def __init__(self, path: Path) -> None:
         super().__init__("check")
         self.path = path
         self.checking = self.begin()
+        self._found: Sequence[T] = []
+        self._rows: list[Row] = []
 
     # --- for subclasses
 
@@ -56,12 +63,17 @@ class CheckingScreen(InspectScreen, Generic[C]):
         """Makes the work, before each run of it."""
         raise NotImplementedError
 
-    def views(self) -> Iterable[Widget]:
-        """Returns the widgets below the line of the progress."""
+    @property
+    def found(self) -> Sequence[T]:
+        """What the work has found so far: it only grows, until another run begins."""
         raise NotImplementedError
 
-    def show_found(self) -> None:
-        """Shows the results so far."""
+    def row_of(self, found: T) -> Row:
+        """Returns its row, with the file that it is about and the position there (`place`)."""
+        raise NotImplementedError
+
+    def detail_of(self, found: T) -> str:
+        """Describes it below the list."""
         raise NotImplementedError
 
     def finished_text(self) -> str:
@@ -72,7 +84,9 @@ class CheckingScreen(InspectScreen, Generic[C]):
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="progress")
-        yield from self.views()
+        self.view = TableView(self.COLUMNS, id="found", empty_text=self.EMPTY_TEXTS[0])
+        yield self.view
+        yield Detail(id="found-detail")
 
     def on_mount(self) -> None:
         self.start()
@@ -119,29 +133,53 @@ class CheckingScreen(InspectScreen, Generic[C]):
         self.query_one("#progress", Static).update(Text(printable(text)))
         self.show_found()
 
-    # --- places
+    def show_found(self) -> None:
+        """Shows the results so far."""
+        found = self.found
+        if found is not self._found:
+            self._found, self._rows = found, []
+        first = len(self._rows)
+        new = [{**self.row_of(one), "found": one} for one in found[first:]]
+        if new or len(self.view.rows) != first:
+            self._rows += new
+            self.view.show(list(self._rows))
+        self.say_empty(self.EMPTY_TEXTS[self.checking.state is CheckState.FINISHED])
+        self.on_line_view_moved()
 
-    def partition_of(self, path: Path) -> TopicPartition | None:
+    # --- one of the results
+
+    @property
+    def item(self) -> T | None:
+        """The one under the cursor."""
+        return None if self.view.row is None else self.view.row["found"]
+
+    def on_line_view_moved(self) -> None:
+        row = self.view.row
+        self.partition = None if row is None else self._partition_of(row["place"][0])
+        self.query_one(Detail).show("" if row is None else self.detail_of(row["found"]))
+
+    def _partition_of(self, path: Path) -> TopicPartition | None:
         """Returns the target's partition that a file, or a folder, belongs to, or None."""
         reader = self.inspected.reader
         partitions = {} if reader is None else reader.partitions
         folders = {path.absolute(), path.parent.absolute()}
         return next((partition for partition, folder in partitions.items() if folder.absolute() in folders), None)
 
-    def open_place(self, path: Path, position: int) -> None:
-        """Goes to a byte of a file, or says that it can't be shown."""
-        if path.is_file():
-            self.inspect_app.open_bytes(path, max(position, 0))
-        else:
-            self.tell(f"{path.name} is no file that could be shown")
+    def chosen(self) -> None:
+        if self.view.row is not None:
+            path, position = self.view.row["place"]
+            if path.is_file():
+                self.inspect_app.open_bytes(path, max(position, 0))
+            else:
+                self.tell(f"{path.name} is no file that could be shown")
 
-    def open_records_of(self, path: Path, offset: int) -> None:
-        """Goes to the records of a file's partition."""
-        partition = self.partition_of(path)
-        if partition is None:
-            self.tell(f"{path.name} is of no partition that is looked at")
-        else:
-            self.inspect_app.open_records(partition, None if offset < 0 else offset)
+    def action_records(self) -> None:
+        """Goes to the records of the file's partition."""
+        row = self.view.row
+        if row is not None and self.partition is not None:
+            self.inspect_app.open_records(self.partition, row["offset"])
+        elif row is not None:
+            self.tell(f"{row['place'][0].name} is of no partition that is looked at")
 
 
 def progress_text(progress: CheckProgress) -> str:
@@ -184,7 +222,7 @@ _COLUMNS = (
 )
 
 
-class VerifyScreen(CheckingScreen[Verification]):
+class VerifyScreen(CheckingScreen[Verification, Finding]):
     """Checks a file, a partition's folder or a data directory, and shows the findings so far."""
 
     HELP = """
@@ -207,20 +245,15 @@ Leaving the screen stops the check; going on from it to the bytes or the records
         Binding("p", "plan", "Plan"),
         Binding("d", "deep", "Deep"),
     ]
+    COLUMNS = _COLUMNS
+    EMPTY_TEXTS = ("nothing was found so far", "nothing is wrong")
 
     def __init__(self, path: Path) -> None:
         self._is_deep = False
         super().__init__(path)
-        self._found: list[Finding] = []
-        self._rows: list[Row] = []
 
     def begin(self) -> Verification:
         return Verification(self.path, VerifyOptions(is_deep=self._is_deep))
-
-    def views(self) -> Iterable[Widget]:
-        self.view = TableView(_COLUMNS, id="findings", empty_text="nothing was found so far")
-        yield self.view
-        yield Detail(id="finding-detail")
 
     def title_text(self) -> str:
         return f"verify{' --deep' * self._is_deep}  {self.path}"
@@ -230,19 +263,14 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
     # --- findings
 
+    @property
+    def found(self) -> Sequence[Finding]:
+        return self.checking.findings
+
     def show_found(self) -> None:
-        findings = self.checking.findings
-        if findings is not self._found:
-            self._found, self._rows = findings, []
-        new = findings[len(self._rows) :]
-        if new or len(self.view.rows) != len(self._rows):
-            self._rows += [self._row(len(self._rows) + number, one) for number, one in enumerate(new)]
-            self.view.show(list(self._rows))
-        is_finished = self.checking.state is CheckState.FINISHED
-        if is_finished:
+        super().show_found()
+        if self.checking.state is CheckState.FINISHED:
             self._note_findings()
-        self.view.say_when_empty("nothing is wrong" if is_finished else "nothing was found so far")
-        self._show_detail()
 
     def _note_findings(self) -> None:
         """Passes findings to the list of topics, and to maps."""
@@ -260,8 +288,12 @@ Leaving the screen stops the check; going on from it to the bytes or the records
                 known[found].append(finding)
         self.inspect_app.findings.update(known)
 
-    def _row(self, number: int, finding: Finding) -> Row:
-        return {**finding_row(finding), "number": number, "file": name_below(finding.path, self.path)}
+    def row_of(self, found: Finding) -> Row:
+        place = Path(found.path), (found.fix or found).position
+        return {**finding_row(found), "file": name_below(found.path, self.path), "place": place}
+
+    def detail_of(self, found: Finding) -> str:
+        return "\n".join([finding_text(found), *(f"{label}: {text}" for label, text in explained(found))])
 
     def finished_text(self) -> str:
         checked_bytes = self.checking.progress.checked_bytes
@@ -269,38 +301,12 @@ Leaving the screen stops the check; going on from it to the bytes or the records
         found = checked_text(str(self.path), count, checked_bytes, is_deep=self._is_deep)
         return "\n".join([found, *map(unchecked_text, self.checking.unchecked)])
 
-    @property
-    def finding(self) -> Finding | None:
-        row = self.view.row
-        return None if row is None else self._found[row["number"]]
-
-    def on_line_view_moved(self) -> None:
-        self._show_detail()
-
-    def _show_detail(self) -> None:
-        finding = self.finding
-        self.partition = None if finding is None else self.partition_of(Path(finding.path))
-        lines = []
-        if finding is not None:
-            lines = [finding_text(finding), *(f"{label}: {text}" for label, text in explained(finding))]
-        self.query_one(Detail).show("\n".join(lines))
-
     # --- keys
-
-    def chosen(self) -> None:
-        if self.finding is not None:
-            fix = self.finding.fix
-            position = self.finding.position if fix is None else fix.position
-            self.open_place(Path(self.finding.path), position)
-
-    def action_records(self) -> None:
-        if self.finding is not None:
-            self.open_records_of(Path(self.finding.path), self.finding.offset)
 
     def action_explain(self) -> None:
         """Shows all facts about the finding, on a screen of its own."""
-        if self.finding is not None:
-            self.app.push_screen(FindingScreen(self.finding))
+        if self.item is not None:
+            self.app.push_screen(FindingScreen(self.item))
 
     def action_plan(self) -> None:
         """Shows the plan of `plog recover`."""
@@ -365,7 +371,7 @@ _STEP_COLUMNS = (
 )
 
 
-class PlanScreen(CheckingScreen[RecoveryPlan]):
+class PlanScreen(CheckingScreen[RecoveryPlan, Step]):
     """Lists the steps of the plan; Enter shows the bytes of one."""
 
     HELP = """
@@ -384,20 +390,16 @@ back.
         ("r", "plan again"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "records", "Records"), Binding("f", "fix_bits", "Fix bits")]
+    COLUMNS = _STEP_COLUMNS
+    EMPTY_TEXTS = ("no plan is made yet", "nothing to recover")
 
     def __init__(self, path: Path, *, fixes_bits: bool = False) -> None:
         """With `fixes_bits` single flipped bits would be corrected, which costs no records."""
         self._fixes_bits = fixes_bits
         super().__init__(path)
-        self._steps: list[Step] = []
 
     def begin(self) -> RecoveryPlan:
         return RecoveryPlan(self.path, RecoveryOptions(fixes_bits=self._fixes_bits))
-
-    def views(self) -> Iterable[Widget]:
-        self.view = TableView(_STEP_COLUMNS, id="steps", empty_text="no plan is made yet")
-        yield self.view
-        yield Detail(id="step-detail")
 
     def title_text(self) -> str:
         return f"recover{' --fix-bits' * self._fixes_bits}, a plan  {self.path}"
@@ -418,40 +420,20 @@ back.
             lines.append(f"to carry it out: {self.command_line()} --apply")
         return "\n".join([*lines, *of_folders])
 
-    def show_found(self) -> None:
-        if self._steps is not self.checking.steps:
-            self._steps = self.checking.steps
-            self.view.show([self._row(number, step) for number, step in enumerate(self._steps)])
-        is_finished = self.checking.state is CheckState.FINISHED
-        self.view.say_when_empty("nothing to recover" if is_finished else "no plan is made yet")
-        self._show_detail()
+    @property
+    def found(self) -> Sequence[Step]:
+        return self.checking.steps
 
-    def _row(self, number: int, step: Step) -> Row:
+    def row_of(self, found: Step) -> Row:
         return {
-            "number": number,
-            "action": step.action.value,
-            "file": name_below(step.path, self.path),
-            "position": step.position if 0 <= step.position < step.end_position else None,
-            "offset": step.offset if step.offset >= 0 else None,
-            "lost": "unknown" if step.records is None else step.records + step.given_up,
-            "why": step.why,
+            "action": found.action.value,
+            "file": name_below(found.path, self.path),
+            "position": found.position if 0 <= found.position < found.end_position else None,
+            "offset": found.offset if found.offset >= 0 else None,
+            "lost": "unknown" if found.records is None else found.records + found.given_up,
+            "why": found.why,
+            "place": (found.path, found.position),
         }
 
-    @property
-    def step(self) -> Step | None:
-        row = self.view.row
-        return None if row is None else self._steps[row["number"]]
-
-    def on_line_view_moved(self) -> None:
-        self._show_detail()
-
-    def _show_detail(self) -> None:
-        self.query_one(Detail).show("" if self.step is None else step_text(self.step))
-
-    def chosen(self) -> None:
-        if self.step is not None:
-            self.open_place(self.step.path, self.step.position)
-
-    def action_records(self) -> None:
-        if self.step is not None:
-            self.open_records_of(self.step.path, self.step.offset)
+    def detail_of(self, found: Step) -> str:
+        return step_text(found)
