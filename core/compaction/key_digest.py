@@ -65,21 +65,15 @@ class KeyDigest:
         product = np.empty_like(sizes)
         for number in range((longest + 3) // 4):
             start = 4 * number
-            if start < shortest:
-                characters = _read_characters(data, positions + start)
-                if start + 4 > shortest:
-                    characters &= _MASKS[np.minimum(lengths - start, 4)]
-                wide = characters.astype(np.uint64)
-                for total, a in zip(sums, self._coefficients[number + 1], strict=True):
-                    np.multiply(wide, a, out=product)
-                    total += product
-            else:
-                rows = np.flatnonzero(lengths > start)
-                characters = _read_characters(data, positions[rows] + start)
+            rows = slice(None) if start < shortest else np.flatnonzero(lengths > start)
+            characters = _read_characters(data, positions[rows] + start)
+            if start + 4 > shortest:
                 characters &= _MASKS[np.minimum(lengths[rows] - start, 4)]
-                wide = characters.astype(np.uint64)
-                for total, a in zip(sums, self._coefficients[number + 1], strict=True):
-                    total[rows] += wide * a
+            wide = characters.astype(np.uint64)
+            summand = product[: len(wide)]
+            for total, a in zip(sums, self._coefficients[number + 1], strict=True):
+                np.multiply(wide, a, out=summand)
+                total[rows] += summand
         high = _mixed(sums[0] & _UPPER | sums[1] >> _HALF)
         return Digests(high | _NOT_ZERO, sums[2] & _UPPER | sums[3] >> _HALF)
 
