@@ -28,7 +28,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.java_limits import LONG_MAX
 from core.common.salvaging_file import open_salvaging, read_small_file
 from core.common.topic_partition import TopicPartition
-from core.files.checkpoint_file import read_partition_metadata, write_partition_metadata
+from core.files.checkpoint_file import find_topic_id, write_partition_metadata
 from core.files.file_names import CHECKPOINT_SUFFIX, CLUSTER_METADATA_TOPIC, LOG_SUFFIX, find_offset_files
 from core.files.file_records import FileRecords
 from core.files.log_config import LogConfig
@@ -83,7 +83,7 @@ class MetadataLog:
 
     def _open(self, *, is_read_only: bool) -> PartitionLog:
         self._filesystem.make_directory(self.directory)
-        if not _has_partition_metadata(self.directory):
+        if find_topic_id(self.directory) is None:  # it is written unsynced, and always the same
             write_partition_metadata(self.directory, _METADATA_TOPIC_ID, self._filesystem)
         snapshot, self._snapshot_end = _read_newest_snapshot(self.directory)
         settings = LogSettings(
@@ -228,14 +228,6 @@ class MetadataLog:
             if match and int(match[1]) < end_offset:
                 self._filesystem.unlink(self.directory / match[0])
         self._snapshot_end = end_offset
-
-
-def _has_partition_metadata(directory: Path) -> bool:
-    """Returns whether the file exists and is not empty; it is written unsynced, and always the same."""
-    try:
-        return read_partition_metadata(directory) is not None
-    except CorruptRecordError:
-        return False
 
 
 def _control_batch(type_: ControlRecordType, value: bytes, base_offset: int, now_ms: int) -> bytes:
