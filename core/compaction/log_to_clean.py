@@ -113,7 +113,7 @@ def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) 
     if checkpoint is not None and log.log_start_offset <= checkpoint <= log.log_end_offset:
         dirty = checkpoint
     limit, bound = _first_uncleanable_offset(log, dirty, now_ms)
-    uncleanable = next((s for s in _sealed_from(log, limit)), log.segments.active).base_offset
+    uncleanable = log.segments.from_offset(limit)[0].base_offset
     clean_bytes = cleanable_bytes = 0
     for segment in log.segments:
         if segment.base_offset < uncleanable:
@@ -161,8 +161,7 @@ def _first_uncleanable_offset(log: PartitionLog, first_dirty: int, now_ms: int) 
 
 
 def _sealed_from(log: PartitionLog, offset: int) -> list[LogSegment]:
-    active = log.segments.active
-    return [s for s in log.segments.from_offset(offset) if s is not active] if offset < active.base_offset else []
+    return [segment for segment in log.segments.from_offset(offset) if segment is not log.segments.active]
 
 
 def _is_overdue(log: PartitionLog, first_dirty: int, now_ms: int) -> bool:
