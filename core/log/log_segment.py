@@ -526,15 +526,6 @@ class LogSegment(SegmentLookup):
         """Returns how many descriptors its open files take at most: the indexes are mapped once they don't grow."""
         return 1 + len(SPARSE_INDEXES) * self.is_sealed
 
-    @property
-    def was_used(self) -> bool:
-        """Returns `FileRecords.was_used`."""
-        return self.records.was_used
-
-    @was_used.setter
-    def was_used(self, was_used: bool) -> None:
-        self.records.was_used = was_used
-
     def on_removed(self) -> None:
         """Stops counting its files, as the log has removed the segment."""
         self.is_removed = True

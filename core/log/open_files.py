@@ -20,11 +20,12 @@ from typing import Protocol
 
 from core.common.fd_limits import share
 from core.common.filesystem import File
+from core.files.file_records import FileRecords
 
 
 class HasFiles(Protocol):
-    was_used: bool
-    """Whether its files were used since somebody last set it to False."""
+    @property
+    def records(self) -> FileRecords: ...
 
     @property
     def descriptors(self) -> int:
@@ -132,11 +133,11 @@ class OpenFiles:
         passed_over = 0
         while self._count > self._limit and self._closable:
             other = next(iter(self._closable))
-            if other is segment or (other.was_used and passed_over < len(self._closable)):
+            if other is segment or (other.records.was_used and passed_over < len(self._closable)):
                 if len(self._closable) == 1:
                     return
                 passed_over += 1
-                other.was_used = other is segment
+                other.records.was_used = other is segment
                 self._closable[other] = self._closable.pop(other)
                 continue
             self._take_out(other)
