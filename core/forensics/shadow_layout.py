@@ -40,7 +40,7 @@ from core.forensics.log_scanner import open_reading
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, find_lost_start
 from core.forensics.recovered_layout import Stretch, lay_out
 from core.index.offset_index import MAX_RELATIVE_OFFSET
-from core.index.transaction_index import AbortedTransaction, read_transaction_index
+from core.index.transaction_index import AbortedTransaction, iter_transaction_index
 from core.records.batches import Batch, contradicts, stated_offset
 from core.records.control_record import LARGEST_MARKER, read_marker
 from core.records.record_batch import RecordBatch
@@ -151,7 +151,7 @@ def _is_straight(
 def _listed_aborts(log: Path) -> list[AbortedTransaction]:
     """Reads the entries of the segment's transaction index, which are sent to consumers."""
     try:
-        return read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
+        return list(iter_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX)))
     except FileNotFoundError:
         return []
 

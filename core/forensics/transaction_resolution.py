@@ -56,7 +56,7 @@ from core.files.producer_snapshot import believable_snapshots
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, offsets_text
 from core.forensics.recovery_journal import read_rebuilt
-from core.index.transaction_index import AbortedTransaction, read_transaction_index
+from core.index.transaction_index import AbortedTransaction, iter_transaction_index
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.control_record import LARGEST_MARKER, FateKind, Marker, read_marker
 from core.records.record import MAX_SEQUENCE
@@ -773,7 +773,7 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
     for base, end in zip(bases, [*bases[1:], AFTER_ALL_OFFSETS], strict=True):
         entries = None
         with contextlib.suppress(CorruptRecordError, OSError):
-            entries = tuple(read_transaction_index(paths[base]))
+            entries = tuple(iter_transaction_index(paths[base]))
         name = paths[base].name
         yield SegmentIndex(base, end, entries, base < last_log or is_clean, name, is_rebuilt=name in rebuilt)
 

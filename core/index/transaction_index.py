@@ -39,15 +39,10 @@ def parse_transaction_index(data: bytes, path: str = "") -> list[AbortedTransact
     return list(_parse_entries(data, 0, -1, path))
 
 
-def read_transaction_index(path: Path) -> list[AbortedTransaction]:
-    """Reads the entries of a file, in pieces, so that a large file of another kind is not read whole. Raises
+def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
+    """Yields the entries of a file, in pieces, so that a large file of another kind is not read whole. Raises
     FileNotFoundError; CorruptRecordError if the file can't be read, and as `parse_transaction_index` does.
     """
-    return list(iter_transaction_index(path))
-
-
-def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
-    """Yields the entries that `read_transaction_index` returns, one by one."""
     with contextlib.closing(open_readable(path)) as file:
         size, last_offset = file.size(), -1
         _ensure_whole(size, str(path))
@@ -98,7 +93,7 @@ class TransactionIndex:
         """Raises CorruptRecordError if the file does not parse, unless it was read before."""
         if self._entries is None:
             try:
-                self._entries = read_transaction_index(self.path)
+                self._entries = list(iter_transaction_index(self.path))
             except FileNotFoundError:
                 self._entries = []
             self._written = len(self._entries)

@@ -36,7 +36,7 @@ from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner, SegmentReader
 from core.forensics.missing_offsets import LOSSES, HoleReason, TailKind, explain_holes, offsets_text
-from core.index.transaction_index import read_transaction_index
+from core.index.transaction_index import iter_transaction_index
 from core.inspector.check.findings import (
     Code,
     Finding,
@@ -350,7 +350,7 @@ class _Pass:
     def _check_transaction_index(self, segment: SegmentCheck, *, is_complete: bool) -> Iterator[Finding]:
         path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
         try:
-            entries = read_transaction_index(path)
+            entries = list(iter_transaction_index(path))
         except FileNotFoundError:
             entries = []
         except OSError as error:

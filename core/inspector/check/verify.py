@@ -55,7 +55,7 @@ from core.forensics.cut_off_tails import CUT_AT
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import FULL_SIZE_UNIT, TailKind
 from core.forensics.recovery_journal import read_lost_offsets
-from core.index.transaction_index import read_transaction_index
+from core.index.transaction_index import iter_transaction_index
 from core.inspector.check.file_kind import (
     FileKind,
     ensure_regular,
@@ -417,7 +417,7 @@ def _check_transactions(segment: SegmentCheck) -> Iterator[Finding]:
     """Checks the transactions of a log that is checked alone, after it was read."""
     index = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
     try:
-        entries = read_transaction_index(index) if os.path.lexists(index) else []
+        entries = list(iter_transaction_index(index)) if os.path.lexists(index) else []
     except CorruptRecordError as error:
         yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, index)
     else:

@@ -17,7 +17,7 @@ from core.common.filesystem import File, FileSystem
 from core.files.checkpoint_file import write_partition_metadata
 from core.files.file_names import DAMAGED_RANGES
 from core.files.producer_snapshot import format_producer_snapshot, iter_producer_snapshot, pack_producer
-from core.index.transaction_index import AbortedTransaction, read_transaction_index
+from core.index.transaction_index import AbortedTransaction, iter_transaction_index
 from core.inspector.check.file_kind import FileKind
 from core.inspector.check.findings import Code, Finding
 from core.inspector.check.verify import verify
@@ -363,7 +363,7 @@ def test_an_aborted_transaction_that_does_not_fit_is_a_finding(
         monkeypatch.setattr(core.view.files.producer_tables, "MOST_BYTES", 10)
     folder = sample(tmp_path)
     path = folder / f"{145:020d}.txnindex"
-    entries = read_transaction_index(path)
+    entries = list(iter_transaction_index(path))
     entries[1] = entries[1]._replace(**{field: getattr(entries[1], field) - 1})
     path.write_bytes(b"".join(struct.pack(">hqqqq", 0, *entry) for entry in entries))
     fits = [row.comparison.fit for row in all_rows(path)]
