@@ -10,8 +10,8 @@ import errno
 import os
 import re
 import shlex
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from core.common.errors import UnreadableFileError, UsageError
 from core.common.filesystem import FileSystem, scan_growing
@@ -137,19 +137,11 @@ def find_following(path: Path) -> int | None:
     return min((base for base, _ in find_offset_files(path.parent, LOG_SUFFIX) if base > parsed[0]), default=None)
 
 
-class UnreadableFile(NamedTuple):
-    """A file named by an offset that can't be opened, and why."""
-
-    offset: int
-    path: Path
-    error: UnreadableFileError
-
-
 def find_unreadable_files(
     directory: Path, filesystem: FileSystem | None = None, *, opens_all: bool = True
-) -> list[UnreadableFile]:
-    """Returns the entries named as a segment's log that can't be opened as a regular file, in order of the offsets:
-    known segments of unknown contents. Without `opens_all` only entries that are no regular files.
+) -> list[UnreadableFileError]:
+    """Returns the errors of the entries named as a segment's log that can't be opened as a regular file, in order of
+    the offsets: known segments of unknown contents. Without `opens_all` only of entries that are no regular files.
     """
     found = []
     for entry in scan_growing(directory):
@@ -158,8 +150,8 @@ def find_unreadable_files(
             continue
         error = find_unreadable(Path(entry.path), filesystem)
         if error is not None:
-            found.append(UnreadableFile(parsed[0], Path(entry.path), error))
-    return sorted(found, key=lambda file: file.offset)
+            found.append(error)
+    return sorted(found, key=attrgetter("offset"))
 
 
 def find_unreadable(path: Path, filesystem: FileSystem | None = None) -> UnreadableFileError | None:

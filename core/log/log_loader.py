@@ -567,10 +567,8 @@ class _Loader:
         """Opens the segments, and checks the indexes that recovery will not rebuild: of segments that end at or below
         `check_below`, or of all; late, if that will do.
         """
-        for unreadable in (
-            find_unreadable_files(self._directory, opens_all=False) if listing.has_unreadable_logs else ()
-        ):
-            raise unreadable.error  # its offsets may be there: nothing must be appended in their place
+        for error in find_unreadable_files(self._directory, opens_all=False) if listing.has_unreadable_logs else ():
+            raise error  # its offsets may be there: nothing must be appended in their place
         sizes = listing.log_sizes()
         if listing.has_lone_indexes:
             self._remove_lone_indexes(set(sizes), log_start_offset)

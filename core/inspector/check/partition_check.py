@@ -226,7 +226,7 @@ class _Pass:
 
     def _readable_logs(self) -> Generator[Finding, None, list[tuple[int, Path]]]:
         """Yields the map's findings on all logs, and those on unreadable logs; returns the readable logs."""
-        unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
+        unreadable = {error.path: error for error in find_unreadable_files(self._directory)}
         for error in unreadable.values():
             if self._map is None:
                 raise OddLogError
@@ -236,7 +236,7 @@ class _Pass:
                 self._has_damage |= finding.code is not Code.OFFSETS_MISSING
                 yield finding
         logs = find_offset_files(self._directory, LOG_SUFFIX)
-        return [(base_offset, path) for base_offset, path in logs if path not in unreadable]
+        return [(base_offset, path) for base_offset, path in logs if str(path) not in unreadable]
 
     def _unreadable(self, error: UnreadableFileError) -> Iterator[Finding]:
         """Reports a segment that exists, but can't be read. Its lost records are a hole of the map."""
@@ -481,7 +481,7 @@ class DataDirectoryMetadata:
 
     def of(self, partition: TopicPartition | None, directory: Path) -> Surroundings:
         """Returns the facts about the partition in that folder. Raises OSError if the folder can't be read."""
-        unreadable = tuple(file.error for file in find_unreadable_files(directory))
+        unreadable = tuple(find_unreadable_files(directory))
         evidence = replace(self._evidence.of(directory, partition), unreadable=unreadable)
         return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
 

@@ -314,7 +314,7 @@ class PartitionRecovery:
         """Links, copies and writes the files that stay into the stage, and notes those that stay as they are."""
         plan, stage, left_alone = self._plan, self._stage, self._left_alone
         left_away = _left_away(plan)
-        unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
+        unreadable = {Path(one.path).stem for one in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
         if plan.keeps_epochs:
             left_alone.add(LEADER_EPOCH_CHECKPOINT)
         markers = [step.marker for step in plan.steps if step.marker is not None]

@@ -206,8 +206,8 @@ def find_log(path: Path, known: KnownOffsetsOfDirectory | None = None) -> Stored
     try:
         known = known or KnownOffsetsOfDirectory(locate_partition(path)[1])
         evidence = known.of(path)  # first: a log that is written to grows
-        unreadable = {file.path: file.error for file in find_unreadable_files(path)}
-        files = [file for file in find_offset_files(path, LOG_SUFFIX) if file[1] not in unreadable]
+        unreadable = {error.path: error for error in find_unreadable_files(path)}
+        files = [file for file in find_offset_files(path, LOG_SUFFIX) if str(file[1]) not in unreadable]
     except OSError as error:
         return StoredLog([], [unreadable_error(error, path)])
     evidence = replace(evidence, log_start_offset=0, unreadable=tuple(unreadable.values()))
