@@ -31,22 +31,20 @@ if TYPE_CHECKING:
     from core.log.log_segment import LogSegment
 
 DAMAGED_OFFSETS = "plog.damaged.offsets"
-"""The name under which DescribeConfigs reports a topic's damage: no Kafka API has a field for damage, and every client
-shows the settings.
-"""
-
-
 UNEXPLAINED_OFFSETS = "plog.unexplained.offsets"
-"""Likewise, offsets that no batch holds for no known reason; a broker that only reads looks for them."""
-
 UNDECIDED_OFFSETS = "plog.undecided.offsets"
-"""Likewise, records that may have been aborted or committed: the marker is lost."""
-
 WRONG_TAIL = "plog.wrong.tail"
-"""Likewise, the partitions whose last segment continues, after that offset, with bytes that are not the log's."""
-
 WRONG_START = "plog.wrong.start"
-"""Likewise, partitions whose line in `log-start-offset-checkpoint` is not believed."""
+DOCS_OF_DAMAGE: Mapping[str, str] = {
+    DAMAGED_OFFSETS: "Offsets that can't be read, as the disk holds damaged bytes in their place.",
+    UNEXPLAINED_OFFSETS: "Offsets that no batch holds, without proof that the cleaner removed their records.",
+    UNDECIDED_OFFSETS: "Offsets of transactional records whose marker is lost: they may be committed or aborted.",
+    WRONG_TAIL: "The log's end, after which the disk holds bytes that are not the log's.",
+    WRONG_START: "The end of a log whose line in log-start-offset-checkpoint is wrong, and ignored.",
+}
+"""The names under which DescribeConfigs reports a topic's damage, and what is listed by partition: no Kafka API has a
+field for damage, and every client shows the settings. A broker that only reads looks for unexplained offsets.
+"""
 
 
 def offset_ranges_text(ranges: Mapping[int, Iterable[tuple[int, int]]]) -> str:

@@ -24,15 +24,7 @@ from core.common.config_def import (
 from core.common.errors import KafkaError
 from core.files.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 from core.forensics.damage import DamagedRange
-from core.log.damaged_ranges import (
-    DAMAGED_OFFSETS,
-    UNDECIDED_OFFSETS,
-    UNEXPLAINED_OFFSETS,
-    WRONG_START,
-    WRONG_TAIL,
-    damaged_offsets_text,
-    offset_ranges_text,
-)
+from core.log.damaged_ranges import DAMAGED_OFFSETS, DOCS_OF_DAMAGE, damaged_offsets_text, offset_ranges_text
 from core.protocol.schema.configs import DescribeConfigsResourceResult as DescribedConfig
 from core.protocol.schema.configs import DescribeConfigsSynonym as Synonym
 
@@ -53,15 +45,6 @@ def is_secret_config(resource_type: int, name: str) -> bool:
     return key is None or key.type is ConfigType.PASSWORD
 
 
-_DOCS_OF_DAMAGE = {
-    DAMAGED_OFFSETS: "Offsets that can't be read, as the disk holds damaged bytes in their place.",
-    UNEXPLAINED_OFFSETS: "Offsets that no batch holds, without proof that the cleaner removed their records.",
-    UNDECIDED_OFFSETS: "Offsets of transactional records whose marker is lost: they may be committed or aborted.",
-    WRONG_TAIL: "The log's end, after which the disk holds bytes that are not the log's.",
-    WRONG_START: "The end of a log whose line in log-start-offset-checkpoint is wrong, and ignored.",
-}
-
-
 def describe_topic_configs(
     config: BrokerConfig,
     overrides: Mapping[str, str],
@@ -71,7 +54,7 @@ def describe_topic_configs(
     """Describes every key of a topic with those overrides; `gaps` by partition, `doubts` from `doubts_of`."""
     told = {DAMAGED_OFFSETS: damaged_offsets_text(gaps)} if gaps else {}
     told |= {key: offset_ranges_text(ranges) for key, ranges in doubts.items()}
-    described = [_told(key, text, ConfigType.LIST, _DOCS_OF_DAMAGE[key]) for key, text in told.items()]
+    described = [_told(key, text, ConfigType.LIST, DOCS_OF_DAMAGE[key]) for key, text in told.items()]
     for default in _describe_topic_defaults(config):
         if default.name in overrides:
             described.append(_overridden(default, overrides[default.name]))
