@@ -12,6 +12,7 @@ import re
 import shlex
 from operator import attrgetter
 from pathlib import Path
+from typing import Literal
 
 from core.common.errors import UnreadableFileError, UsageError
 from core.common.filesystem import FileSystem, scan_growing
@@ -283,17 +284,10 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
-def deleted_directory_name(partition: TopicPartition) -> str:
-    """Returns the folder's name until its files are deleted: at most 255 characters, unlike any other's."""
-    return _renamed_directory_name(partition, "delete")
-
-
-def stray_directory_name(partition: TopicPartition) -> str:
-    """Returns the new name of a folder that belongs to no topic; nobody deletes it."""
-    return _renamed_directory_name(partition, "stray")
-
-
-def _renamed_directory_name(partition: TopicPartition, why: str) -> str:
+def renamed_directory_name(partition: TopicPartition, why: Literal["delete", "stray"]) -> str:
+    """Returns a folder's name until its files are deleted, or of one that belongs to no topic, which nobody deletes: at
+    most 255 characters, unlike any other's.
+    """
     suffix = f"-{partition.partition}.{random_uuid().hex()}-{why}"
     return partition.topic[: _MAX_NAME_LENGTH - len(suffix)] + suffix
 

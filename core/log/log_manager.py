@@ -51,11 +51,10 @@ from core.files.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
-    deleted_directory_name,
     find_partition_folders,
     is_deleted_directory_name,
     partition_directory_name,
-    stray_directory_name,
+    renamed_directory_name,
 )
 from core.files.log_config import LogConfig
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
@@ -333,7 +332,7 @@ class LogManager:
         return known
 
     def _set_aside(self, partition: TopicPartition, path: Path) -> None:
-        renamed = path.with_name(stray_directory_name(partition))
+        renamed = path.with_name(renamed_directory_name(partition, "stray"))
         self.filesystem.rename(path, renamed)
         self.filesystem.sync_directory(self.directory)
         _log.warning("%s belongs to no topic of the metadata; it is kept as %s", path, renamed.name)
@@ -576,7 +575,7 @@ class LogManager:
         path, renamed = self._leaving.pop(partition)
         if not path.is_dir():
             return
-        target = path.with_name(deleted_directory_name(partition))
+        target = path.with_name(renamed_directory_name(partition, "delete"))
         try:
             self.filesystem.rename(path, target)
         except OSError as error:
