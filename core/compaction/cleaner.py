@@ -188,7 +188,8 @@ class _Cleaning:
             for batch in batches:
                 batch.ensure_valid()
             self._stats.map_bytes += sum(batch.size_bytes for batch in batches)
-            data = [batch for batch in batches if not _is_discarded(batch, transactions) and not batch.is_control]
+            kept = (one for one in batches if not isinstance(one, RecordBatch) or not transactions.may_discard(one))
+            data = [batch for batch in kept if not batch.is_control]
         return self._put_records(data)
 
     def _put_records(self, data: Sequence[Batch]) -> bool:
@@ -490,7 +491,3 @@ class _Cleaning:
 def _undecodable(batch: Batch, error: CorruptRecordError) -> UndecodableError:
     cause = f"the records of {offsets_text(batch)} do not decode: {error.cause}"
     return UndecodableError(cause, position=batch.position, offset=stated_offset(batch))
-
-
-def _is_discarded(batch: Batch, transactions: CleanedTransactions) -> bool:
-    return isinstance(batch, RecordBatch) and transactions.may_discard(batch)

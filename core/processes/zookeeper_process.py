@@ -159,12 +159,10 @@ class ZooKeeperProcess(ServerProcess):
             self._lock.release()
 
     def _reason(self) -> str:
-        return _last_error(self._output()) or _last_error(self._tail_of_log())
-
-    def _output(self) -> str:
         assert self._stderr is not None
         self._stderr.seek(0)
-        return self._stderr.read().decode(errors="replace")
+        output = self._stderr.read().decode(errors="replace")
+        return _last_error(output) or _last_error(self._tail_of_log())
 
     def _prepare_directory(self) -> None:
         ensure_no_cluster(self.directory)
