@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
@@ -19,7 +20,7 @@ from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.view.target.inspect_target import InspectTarget
-from core.view.target.live_server import LiveServer
+from core.view.target.live_server import ServerOrFiles
 from core.view.target.log_figures import LogFigures, PartitionFigures, open_logs
 
 if TYPE_CHECKING:
@@ -30,17 +31,14 @@ _PARTITIONS_AT_ONCE = 500
 
 
 class ServerFigures:
-    """A server's figures, by connections of their own; owned by one task. Its methods may raise PlogError."""
+    """A server's figures; owned by one task. Its methods may raise PlogError."""
 
     problem = ""
 
-    def __init__(self, inspected: InspectTarget) -> None:
-        self._server = LiveServer(inspected)
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
         self._topics: dict[str, TopicInfo] = {}
         self._asked: dict[str, Mapping[int, PartitionFigures] | KafkaError] = {}
-
-    def close(self) -> None:
-        self._server.forget()
 
     @property
     def topics(self) -> dict[str, list[int]]:
@@ -48,22 +46,14 @@ class ServerFigures:
 
     def look_again(self) -> None:
         self._asked = {}
-        with self._server.forgotten_if_lost():
-            self._topics = self._client.refresh()
-
-    @property
-    def _client(self) -> KafkaClient:
-        client = self._server.find_client()
-        assert client is not None, "a server was named"
-        return client
+        self._topics = self._client.refresh()
 
     def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:  # noqa: ARG002
         """Asks for this topic and the next ones, and keeps the answers for the next calls. Raises KafkaError if the
         topic is refused.
         """
         if topic not in self._asked:
-            with self._server.forgotten_if_lost():
-                self._ask_from(topic)
+            self._ask_from(topic)
         found = self._asked.pop(topic)
         if isinstance(found, KafkaError):
             raise found
@@ -187,26 +177,21 @@ class _Sample(NamedTuple):
     figures: Mapping[int, PartitionFigures]
 
 
-class TopicFigures:
-    """Owned by one task, with files and connections of its own."""
+class TopicFigures(ServerOrFiles[ServerFigures, LogFigures]):
+    """The figures of a server's topics, or of a directory's files, or of a partition's folder alone; owned by one task,
+    with files and connections of its own.
+    """
 
     def __init__(self, inspected: InspectTarget, clock: Clock | None = None) -> None:
-        """Raises AccessError if the directory can't be read."""
         self._clock = clock or SystemClock()
-        self._inspected = inspected
-        self._logs: LogFigures | None = None
-        self._source: ServerFigures | _FileFigures
-        if inspected.reader is not None:
-            self._logs = open_logs(inspected.reader, self._clock)
-            self._source = _FileFigures(self._logs, inspected)
-        else:
-            self._source = ServerFigures(inspected)
+        read = partial(open_logs, clock=self._clock)
+        super().__init__(inspected, ServerFigures, read, asks_owner=False)
         self._groups: KnownGroups | None = None
         self._rows: dict[str, TopicRow] = {}
         self._samples: dict[str, _Sample] = {}
 
     def close(self) -> None:
-        self._source.close()
+        super().close()
         if self._groups is not None:
             self._groups.close()
 
@@ -214,8 +199,14 @@ class TopicFigures:
         """Looks again, and yields listings that are more complete with each step. Raises ConnectionFailedError if the
         server can't be reached, AccessError if the directory is gone.
         """
-        self._source.look_again()
-        topics = self._source.topics
+        with self._asked() as source:
+            yield from self._steps(source)
+
+    def _steps(self, source: ServerFigures | LogFigures) -> Iterator[TopicListing]:
+        source.look_again()
+        topics, reader = source.topics, self.inspected.reader
+        if reader is not None and reader.directory != reader.root:
+            topics = reader.topics
         self._rows = {
             name: self._rows.get(name, TopicRow(name, 0))._replace(partitions=len(topics[name]))
             for name in sorted(topics, key=lambda name: (name.startswith("__"), name))
@@ -224,22 +215,22 @@ class TopicFigures:
         yield self._listing()
         shown_ms = self._clock.monotonic_ms()
         for name in list(self._rows):
-            self._look_at(name, topics[name])
+            self._look_at(source, name, topics[name])
             if self._clock.monotonic_ms() - shown_ms >= _STEP_MS:
                 yield self._listing()
                 shown_ms = self._clock.monotonic_ms()
         yield self._listing()
-        yield from self._look_at_groups()
+        yield from self._look_at_groups(source)
 
     def _listing(self, *, is_whole: bool = False, problems: list[str] | None = None) -> TopicListing:
-        own = [self._source.problem] if self._source.problem else []
+        own = [self._source.problem] if self._source is not None and self._source.problem else []
         return TopicListing(list(self._rows.values()), is_whole=is_whole, problems=[*own, *(problems or ())])
 
     # --- logs
 
-    def _look_at(self, topic: str, numbers: list[int]) -> None:
+    def _look_at(self, source: ServerFigures | LogFigures, topic: str, numbers: list[int]) -> None:
         try:
-            figures = self._source.of_topic(topic, numbers)
+            figures = source.of_topic(topic, numbers)
         except ConnectionFailedError:
             raise
         except PlogError as error:
@@ -266,15 +257,16 @@ class TopicFigures:
 
     # --- groups
 
-    def _look_at_groups(self) -> Iterator[TopicListing]:
+    def _look_at_groups(self, source: ServerFigures | LogFigures) -> Iterator[TopicListing]:
         """Counts, for each topic, the groups with lag; for none, with the reason, if that fails."""
-        if "__consumer_offsets" not in self._source.topics:
+        if "__consumer_offsets" not in self._rows:
             yield self._listing(is_whole=True)
             return
         if self._groups is None:
             from core.view.groups.known_groups import KnownGroups  # which many directories do without
 
-            self._groups = KnownGroups(self._inspected, self._clock, logs=self._logs)
+            logs = source if isinstance(source, LogFigures) else None
+            self._groups = KnownGroups(self.inspected, self._clock, logs=logs)
         found: GroupListing | None = None
         try:
             for found in self._groups.steps():  # noqa: B007 - the last one counts
@@ -287,35 +279,6 @@ class TopicFigures:
         for name, row in self._rows.items():
             self._rows[name] = row._replace(groups_behind=counts.get(name, 0), largest_lag=largest.get(name))
         yield self._listing(is_whole=True, problems=found.problems)
-
-
-class _FileFigures:
-    """The figures of a directory's files, or of a partition's folder alone; with the methods of `ServerFigures`."""
-
-    def __init__(self, logs: LogFigures, inspected: InspectTarget) -> None:
-        self._logs = logs
-        reader = inspected.reader
-        assert reader is not None
-        self._only = None if reader.directory == reader.root else reader.partitions
-
-    def look_again(self) -> None:
-        self._logs.look_again()
-
-    @property
-    def problem(self) -> str:
-        return self._logs.problem
-
-    @property
-    def topics(self) -> dict[str, list[int]]:
-        if self._only is None:
-            return self._logs.topics
-        return {partition.topic: [partition.partition] for partition in self._only}
-
-    def close(self) -> None:
-        """Nothing stays open."""
-
-    def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:
-        return {number: self._logs.of(TopicPartition(topic, number)) for number in numbers}
 
 
 def _rate(before: _Sample | None, sample: _Sample, name: str) -> float | None:

@@ -44,7 +44,7 @@ from core.coordinator.group_description import describe_classic_group, describe_
 from core.coordinator.group_record_values import read_record
 from core.forensics.batch_location import find_file, undecodable
 from core.forensics.missing_offsets import Hole
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.inspector.stats.trace import with_key
 from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
 from core.records.batches import Batch
@@ -358,14 +358,12 @@ class KnownGroups(ServerOrFiles[ServerGroups, FileGroups]):
         """`logs` are the directory's, if the caller has them open."""
         self._clock = clock or SystemClock()
         super().__init__(inspected, ServerGroups, self._open_files)
-        self._reader = inspected.reader
         self._logs = logs
         self._summaries: dict[str, GroupSummary] = {}
         self._history: tuple[object, History] = (None, History([]))  # the last one, after its marks
 
-    def _open_files(self) -> FileGroups:
-        assert self._reader is not None
-        self._logs = self._logs or open_logs(self._reader, self._clock)
+    def _open_files(self, reader: DirectoryReader) -> FileGroups:
+        self._logs = self._logs or open_logs(reader, self._clock)
         return FileGroups(self._logs, self._clock)
 
     # --- the list

@@ -24,7 +24,7 @@ from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_state import TransactionMetadata
 from core.files.producer_snapshot import believable_snapshots
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.forensics.read_committed import checked_headers, find_open_transactions
 from core.log.producer_state import ProducerState
 from core.records.control_record import read_end_transaction_marker
@@ -186,11 +186,9 @@ class KnownTransactions(ServerOrFiles["ServerTransactions", "FileTransactions"])
     def __init__(self, inspected: InspectTarget) -> None:
         self._clock = SystemClock()
         super().__init__(inspected, ServerTransactions, self._open_files)
-        self._reader = inspected.reader
 
-    def _open_files(self) -> FileTransactions:
-        assert self._reader is not None
-        return FileTransactions(open_logs(self._reader, self._clock), self._clock)
+    def _open_files(self, reader: DirectoryReader) -> FileTransactions:
+        return FileTransactions(open_logs(reader, self._clock), self._clock)
 
     def steps(self) -> Iterator[TransactionListing]:
         """Yields the listing again and again while it grows."""

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from core.client.net.kafka_client import KafkaClient
 from core.common.errors import ConnectionFailedError, PlogError
 from core.files.directory_lock import LockHolder, find_lock_holder
+from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.session import FoundServer
 from core.view.target.inspect_target import InspectTarget
 
@@ -21,16 +22,51 @@ S = TypeVar("S")
 F = TypeVar("F")
 
 
-class LiveServer:
-    """Owned by one task, with a connection of its own."""
+class ServerOrFiles(Generic[S, F]):
+    """Asks the target's server while there is one, else its files; owned by one task, with files and connections of its
+    own.
+    """
 
-    def __init__(self, inspected: InspectTarget) -> None:
-        self._session = inspected.session
-        self._root: Path | None = None if inspected.reader is None else inspected.reader.root
+    def __init__(
+        self,
+        inspected: InspectTarget,
+        ask: Callable[[KafkaClient], S],
+        read: Callable[[DirectoryReader], F],
+        *,
+        asks_owner: bool = True,
+    ) -> None:
+        """`ask` makes the source of a server, `read` that of the files. Without `asks_owner` a directory is read even
+        if a server owns it.
+        """
+        self.inspected = inspected
+        self._ask, self._read, self._asks_owner = ask, read, asks_owner
         self._client: KafkaClient | None = None
         self._address: object = None
         self._holder: LockHolder | None = None
         self._problem = ""
+        self._source: S | F | None = None
+        self._source_client: KafkaClient | None = None
+
+    @property
+    def _root(self) -> Path | None:
+        return None if self.inspected.reader is None else self.inspected.reader.root
+
+    @contextmanager
+    def _asked(self) -> Iterator[S | F]:
+        """Yields the present source; it is the one of the last time unless another server is there now."""
+        client, reader = self.find_client(), self.inspected.reader
+        if self._source is None or client is not self._source_client:
+            self._source_client = client
+            if client is not None:
+                self._source = self._ask(client)
+            else:
+                assert reader is not None, "a named server is asked, or can't be reached"
+                self._source = self._read(reader)
+        try:
+            yield self._source
+        except ConnectionFailedError:  # so that the next look makes new connections
+            self._forget()
+            raise
 
     def find_client(self) -> KafkaClient | None:
         """Returns a client of the named server, or of the one that owns the directory now, or None if the files must be
@@ -38,10 +74,10 @@ class LiveServer:
         """
         server = self._find()
         if server is None:
-            self.forget()
+            self._forget()
             return None
         if self._client is None or self._address != server.addresses:
-            self.forget()
+            self._forget()
             try:
                 self._client = server.open_client()
             except ConnectionFailedError as error:
@@ -55,12 +91,14 @@ class LiveServer:
 
     def _find(self) -> FoundServer | None:
         if self._root is None:
-            return self._session.find_server()
+            return self.inspected.session.find_server()
+        if not self._asks_owner:
+            return None
         self._holder = find_lock_holder(self._root)
         if self._holder is None or not self._holder.address:
             return None
         try:
-            return self._session.find_owner(self._holder, self._root)
+            return self.inspected.session.find_owner(self._holder, self._root)
         except PlogError:
             return None
 
@@ -78,47 +116,11 @@ class LiveServer:
             return f"read from the files, as {held}, which can't be asked: {self._problem}"
         return f"read from the files, as far as they are written; {held}"
 
-    def forget(self) -> None:
-        """Closes the connections after they broke, or when they are no longer needed."""
+    def close(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        """Closes the connections; the next look makes new ones."""
         if self._client is not None:
             self._client.close()
         self._client = self._address = None
-
-    @contextmanager
-    def forgotten_if_lost(self) -> Iterator[None]:
-        """Closes the connections if the block can't reach the server, so that the next look makes new ones."""
-        try:
-            yield
-        except ConnectionFailedError:
-            self.forget()
-            raise
-
-
-class ServerOrFiles(Generic[S, F]):
-    """Asks the target's server while there is one, else its files; owned by one task, with files and connections of its
-    own.
-    """
-
-    def __init__(self, inspected: InspectTarget, ask: Callable[[KafkaClient], S], read: Callable[[], F]) -> None:
-        """`ask` makes the source of a server, `read` that of the files."""
-        self._server = LiveServer(inspected)
-        self._ask, self._read = ask, read
-        self._client: KafkaClient | None = None
-        self._source: S | F | None = None
-
-    @property
-    def note(self) -> str:
-        """Names the source of the answers; "" for a named server."""
-        return self._server.note
-
-    @contextmanager
-    def _asked(self) -> Iterator[S | F]:
-        """Yields the present source; it is the one of the last time unless another server is there now."""
-        client = self._server.find_client()
-        if self._source is None or client is not self._client:
-            self._source, self._client = self._read() if client is None else self._ask(client), client
-        with self._server.forgotten_if_lost():
-            yield self._source
-
-    def close(self) -> None:
-        self._server.forget()

@@ -143,6 +143,9 @@ class LogFigures:
             raise access_error(error, path, "read") from error
         return mark._replace(offsets=tuple(offsets.get(partition) for offsets in self._offsets))
 
+    def of_topic(self, topic: str, numbers: list[int]) -> dict[int, PartitionFigures]:
+        return {number: self.of(TopicPartition(topic, number)) for number in numbers}
+
     def of(self, partition: TopicPartition) -> PartitionFigures:
         if partition not in self.reader.partitions:
             return PartitionFigures(None, None, None, problem=f"no folder of {partition} is here")

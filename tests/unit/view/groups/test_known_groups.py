@@ -321,7 +321,7 @@ def test_history_of_nothing_says_why(golden: Path, client: KafkaClient) -> None:
     history = _history(groups, "nobody", T0)
     assert (history.commits, history.problem) == ([], "no partition of __consumer_offsets here knows group nobody")
     groups._source = ServerGroups(client)
-    groups._server.find_client = lambda: client  # type: ignore[method-assign]
+    groups.find_client = lambda: client  # type: ignore[method-assign]
     history = _history(groups, "etl", T0)
     assert history.problem == "not known from a server: it keeps the last commit alone"
 
