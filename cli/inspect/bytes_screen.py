@@ -364,11 +364,6 @@ _OFFSET = re.compile(r"\s*@(\d+)\s*")
 _NOWHERE = {"field": "the last field", "item": "nothing follows", "batch": "no batch follows"}
 
 
-class _Seen(NamedTuple):
-    size_bytes: int
-    note: str
-
-
 class BytesScreen(InspectScreen):
     """Shows a file, from a position or an offset on; or its uncompressed records, if these are given."""
 
@@ -499,19 +494,20 @@ as they are in the file, compressed ones too.
         if file is None or not self.is_on_top or self._is_loading:
             return
 
-        def look() -> _Seen:
+        def look() -> tuple[int, str]:
             file.look_again()
-            return _Seen(file.size_bytes, file.note)
+            return file.size_bytes, file.note
 
         self.in_background(look, self._see)
 
-    def _see(self, seen: _Seen) -> None:
-        if seen.note != self._note:
-            self._note = seen.note
-            self.tell_problem(seen.note or None)
-        if seen.size_bytes != self.view.size_bytes:
-            self.view.show(self.view.window._replace(data=self.view.window.data[: seen.size_bytes], fields=()))
-            self.view.show_size(seen.size_bytes)
+    def _see(self, seen: tuple[int, str]) -> None:
+        size_bytes, note = seen
+        if note != self._note:
+            self._note = note
+            self.tell_problem(note or None)
+        if size_bytes != self.view.size_bytes:
+            self.view.show(self.view.window._replace(data=self.view.window.data[:size_bytes], fields=()))
+            self.view.show_size(size_bytes)
             self._load()
         self.show_title()
 

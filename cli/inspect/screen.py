@@ -19,14 +19,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
@@ -55,14 +54,10 @@ class Job:
     """One piece of work; `stop` may be called from any thread."""
 
     run: Callable[[Job], None]
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    is_stopped: bool = False
 
     def stop(self) -> None:
-        self._stopped.set()
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stopped.is_set()
+        self.is_stopped = True
 
 
 class InspectWorker:
@@ -70,21 +65,17 @@ class InspectWorker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.Queue[Job | None] = queue.Queue()
         self._thread: threading.Thread | None = None
-        self._pending = 0
         self.is_closed = False
-        self._lock = threading.Lock()
 
     @property
     def is_idle(self) -> bool:
         """Whether no job waits or runs."""
-        return not self._pending
+        return self._thread is None or not self._jobs.unfinished_tasks
 
     def submit(self, job: Job) -> Job:
         """Runs the job after those that were submitted before it, unless it is stopped by then."""
-        with self._lock:
-            self._pending += 1
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"inspect-{self._name}", daemon=True)
             self._thread.start()
@@ -104,8 +95,8 @@ class InspectWorker:
             except Exception:
                 logging.getLogger("plog.inspect").exception("a job of %s failed", self._name)
             finally:
-                with self._lock:
-                    self._pending -= 1
+                self._jobs.task_done()
+        self._jobs.task_done()
 
 
 _CSS = """
@@ -319,13 +310,6 @@ class InspectScreen(Screen[None]):
     KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Keys that have no place in the bottom line, with their actions; for the help."""
 
-    class Finished(Message):
-        """Work is done; the screen must call `deliver`."""
-
-        def __init__(self, deliver: Callable[[], None]) -> None:
-            super().__init__()
-            self.deliver = deliver
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "Help"),
         Binding("escape", "back", "Back", show=False),
@@ -451,10 +435,10 @@ class InspectScreen(Screen[None]):
         screen's. A PlogError or OSError that it raises goes to `failed`, by default to the bottom line.
         """
 
-        def run(job: Job) -> None:
-            self._do(job, lambda: self._deliver(job, done, work()), failed)
+        def one_step() -> Iterator[Result]:
+            yield work()
 
-        return self._submit(Job(run), background)
+        return self.in_steps(one_step, done, failed=failed, background=background)
 
     def in_steps(
         self,
@@ -463,44 +447,36 @@ class InspectScreen(Screen[None]):
         *,
         done: Callable[[], None] = lambda: None,
         failed: Callable[[PlogError], None] | None = None,
+        background: InspectWorker | None = None,
     ) -> Job:
         """Does the same with work in steps, and shows each result; `stop` of the job ends it after a step."""
 
-        def walk(job: Job) -> None:
-            for step in steps():
-                self._deliver(job, on_step, step)
-                if job.is_stopped:
-                    return
-            self._deliver(job, lambda _: done(), None)
-
-        return self._submit(Job(lambda job: self._do(job, lambda: walk(job), failed)))
-
-    def _do(self, job: Job, work: Callable[[], None], failed: Callable[[PlogError], None] | None) -> None:
         take_failure: Callable[[PlogError], None] = failed or self.tell_problem
-        try:
-            work()
-        except PlogError as error:
-            self._deliver(job, take_failure, error)
-        except OSError as error:
-            self._deliver(job, take_failure, access_error(error, error.filename or "the log", "read"))
-        except Exception as error:  # noqa: BLE001 - the door of a thread; the app ends with it
-            if not job.is_stopped:
+
+        def run(job: Job) -> None:
+            try:
+                for step in steps():
+                    self._deliver(job, on_step, step)
+                    if job.is_stopped:
+                        return
+                self._deliver(job, lambda _: done(), None)
+            except PlogError as error:
+                self._deliver(job, take_failure, error)
+            except OSError as error:
+                self._deliver(job, take_failure, access_error(error, error.filename or "the log", "read"))
+            except Exception as error:  # noqa: BLE001 - the door of a thread; the app ends with it
                 self._deliver(job, self.inspect_app.end_with_bug, error)
+
+        job = Job(run)
+        self._jobs = [*(one for one in self._jobs[-20:] if not one.is_stopped), job]
+        return self.inspect_app.submit(job, background or self._background or self.inspect_app.reader)
 
     def _deliver(self, job: Job, take: Callable[[Result], None], value: Result) -> None:
         def deliver() -> None:
             if not job.is_stopped and self.is_attached:
                 take(value)
 
-        self.post_message(self.Finished(deliver))
-
-    def _submit(self, job: Job, background: InspectWorker | None = None) -> Job:
-        self._jobs = [*(one for one in self._jobs[-20:] if not one.is_stopped), job]
-        return self.inspect_app.submit(job, background or self._background or self.inspect_app.reader)
-
-    def on_inspect_screen_finished(self, message: Finished) -> None:
-        message.stop()
-        message.deliver()
+        self.call_later(deliver)
 
     def on_unmount(self) -> None:
         for job in self._jobs:
