@@ -8,8 +8,9 @@ running command line, and read when the first client is made (`core/pipeline/ses
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,10 +43,10 @@ class _Given:
     """The options of a command line; `found` are the settings, `routes` what --resolve says, once they were read."""
 
     context: Any = None  # typer's Context
-    config: Path | None = None
-    properties: list[str] = field(default_factory=list)
+    command_config: str | None = None
+    command_property: Sequence[str] = ()
+    resolve: Sequence[str] = ()
     found: ClientSettings | None = None
-    resolve: list[str] = field(default_factory=list)
     routes: AddressMap | None = None
 
 
@@ -60,38 +61,21 @@ def add_security_options(command: Any) -> None:
 
 
 def _make_options() -> list[TyperOption]:
-    make = partial(TyperOption, type=str, expose_value=False)
+    make = partial(TyperOption, type=str, expose_value=False, callback=_keep)
+    several = partial(make, multiple=True)
     names = ["-X", "--command-property"]
     return [
-        make(param_decls=["--command-config"], metavar="FILE", help=_CONFIG_HELP, callback=_keep_config),
-        make(param_decls=names, metavar="KEY=VALUE", multiple=True, help=_PROPERTY_HELP, callback=_keep_properties),
-        make(
-            param_decls=["--resolve"],
-            metavar="PAIRS",
-            multiple=True,
-            help=_RESOLVE_HELP,
-            envvar=PLOG_RESOLVE,
-            show_envvar=True,
-            callback=_keep_resolve,
-        ),
+        make(param_decls=["--command-config"], metavar="FILE", help=_CONFIG_HELP),
+        several(param_decls=names, metavar="KEY=VALUE", help=_PROPERTY_HELP),
+        several(param_decls=["--resolve"], metavar="PAIRS", help=_RESOLVE_HELP, envvar=PLOG_RESOLVE, show_envvar=True),
     ]
 
 
-def _keep_config(context: Any, _parameter: Any, value: str | None) -> None:
+def _keep(context: Any, parameter: Any, value: Any) -> None:
+    """A callback of each of the options."""
     given = _given.get(_Given())
-    given.context, given.config = context, None if value is None else Path(value).expanduser()
-    _given.set(given)
-
-
-def _keep_properties(context: Any, _parameter: Any, value: Any) -> None:
-    given = _given.get(_Given())
-    given.context, given.properties = context, list(value or ())
-    _given.set(given)
-
-
-def _keep_resolve(context: Any, _parameter: Any, value: Any) -> None:
-    given = _given.get(_Given())
-    given.context, given.resolve = context, list(value or ())
+    given.context = context
+    setattr(given, parameter.name, (value or ()) if parameter.multiple else value)
     _given.set(given)
 
 
@@ -122,7 +106,7 @@ def note_useless_routes(*, is_done: bool) -> None:
 def find_client_settings() -> ClientSettings | None:
     """Returns the settings of the two options, or None. Raises UsageError if they are wrong; warnings go to stderr."""
     given = _given.get(_Given())
-    if given.config is None and not given.properties:
+    if given.command_config is None and not given.command_property:
         return None
     if given.found is None:
         given.found = _read(given)
@@ -131,7 +115,7 @@ def find_client_settings() -> ClientSettings | None:
 
 def read_client_settings(path: Path) -> ClientSettings:
     """Reads the settings of another cluster; raises UsageError if they are wrong."""
-    return _read(_Given(_given.get(_Given()).context, path))
+    return _read(_Given(_given.get(_Given()).context, str(path)))
 
 
 def find_spark_access() -> str:
@@ -139,9 +123,9 @@ def find_spark_access() -> str:
     from core.spark.cluster_access import COMMAND_CONFIG, RESOLVE, access_of
 
     given = _given.get(_Given())
-    options = {f"kafka.{name}": value for name, value in _properties(given.properties).items()}
-    if given.config is not None:
-        options[COMMAND_CONFIG.lower()] = str(given.config.resolve())
+    options = {f"kafka.{name}": value for name, value in _properties(given.command_property).items()}
+    if given.command_config is not None:
+        options[COMMAND_CONFIG.lower()] = str(Path(given.command_config).expanduser().resolve())
     if given.resolve:
         options[RESOLVE] = ",".join(given.resolve)
     return access_of(options)
@@ -185,7 +169,7 @@ def _ensure_no_other(bootstrap_server: str) -> None:
     if given is None:
         return
     for name in ("bootstrap.servers", "metadata.broker.list"):
-        other = _properties(given.properties).get(name, bootstrap_server)
+        other = _properties(given.command_property).get(name, bootstrap_server)
         if other != bootstrap_server and level_of(given.context, "bootstrap_server") == 0:
             text = f"--bootstrap-server {bootstrap_server} and {name}={other}"
             raise UsageError(f"{text} are both set, and differ", hint="say one of them")
@@ -196,7 +180,7 @@ def find_tls_settings() -> Tls | None:
     UsageError if they are wrong.
     """
     given = _given.get(_Given())
-    if given.config is None and not given.properties:
+    if given.command_config is None and not given.command_property:
         return None
     from core.security.client_settings import parse_client_settings
 
@@ -222,13 +206,14 @@ def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
     """Reads the file's settings, and puts the single ones over them; returns warnings too."""
     from core.client.net.client_config_files import read_settings_file, reference_warnings, replace_references
 
-    settings, warnings = ({}, []) if given.config is None else read_settings_file(given.config)
-    properties = _properties(given.properties)
+    file = given.command_config
+    settings, warnings = ({}, []) if file is None else read_settings_file(Path(file).expanduser())
+    properties = _properties(given.command_property)
     warnings += reference_warnings(properties, "-X")
     return settings | replace_references(properties, "-X"), warnings
 
 
-def _properties(given: list[str]) -> dict[str, str]:
+def _properties(given: Sequence[str]) -> dict[str, str]:
     from core.client.net.client_config_files import is_reference
     from core.security.client_settings import SECRET_SETTINGS
 
