@@ -15,7 +15,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.printable import did_you_mean, printable
 from core.common.time_text import time_text
-from core.common.topic_partition import TopicPartition, is_valid_topic_name
+from core.common.topic_partition import TopicPartition, is_valid_topic_name, uuid_text
 from core.pipeline.consume_request import ConsumeRequest
 
 if TYPE_CHECKING:
@@ -98,6 +98,29 @@ def find_skew(topic: TopicDescription, partition: PartitionDescription) -> float
     if partition.size_bytes is None or not sum(sizes):
         return None
     return round(partition.size_bytes * len(sizes) / sum(sizes), 2)
+
+
+def partition_rows(topic: TopicDescription) -> list[Row]:
+    """Returns a row for each partition; unknown values are None."""
+    return [
+        {
+            "topic": topic.name,
+            "partition": p.partition,
+            "leader": p.leader,  # -1 means no leader, as in Kafka
+            "leader_epoch": p.leader_epoch,
+            "replicas": list(p.replicas),
+            "isr": list(p.isr),
+            "start_offset": p.start_offset if p.end_offset >= 0 else None,
+            "end_offset": p.end_offset if p.end_offset >= 0 else None,
+            "offsets": p.end_offset - p.start_offset if p.end_offset >= 0 else None,
+            "size_bytes": p.size_bytes,
+            "skew": find_skew(topic, p),
+            "damaged": list(p.damaged) or None,
+            "topic_id": uuid_text(topic.topic_id),
+            "settings": dict(sorted(topic.configs.items())),
+        }
+        for p in topic.partitions
+    ]
 
 
 def _readers(client: KafkaClient, names: Sequence[str]) -> dict[str, str]:

@@ -135,7 +135,7 @@ def describe(
 
         show_usage(names, place, output)
         return
-    from cli.topic_names import sum_text
+    from cli.topic_names import partition_rows, sum_text
     from core.client.admin.admin import Admin
     from core.client.cluster_admin.cluster_partitions import with_moves
     from core.client.net.kafka_client import KafkaClient
@@ -150,7 +150,7 @@ def describe(
         placed = [partition for topic in topics for partition in topic.placed]
         if isinstance(source, KafkaClient) and output is OutputFormat.table:
             placed = with_moves(source, placed, notes)
-    rows: list[Row] = [row for topic in topics for row in _rows(topic)]
+    rows: list[Row] = [row for topic in topics for row in partition_rows(topic)]
     if output is OutputFormat.table:
         for topic in topics:
             settings = " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "none of its own"
@@ -190,30 +190,6 @@ _PARTITIONS = Listing(
     hides_unknown=True,
 )
 _REPLICATED = _PARTITIONS._replace(drops="skew leader_epoch offsets size_bytes start_offset replicas")
-
-
-def _rows(topic: TopicDescription) -> list[Row]:
-    from cli.topic_names import find_skew
-
-    return [
-        {
-            "topic": topic.name,
-            "partition": p.partition,
-            "leader": p.leader,  # -1 means no leader, as in Kafka
-            "leader_epoch": p.leader_epoch,
-            "replicas": list(p.replicas),
-            "isr": list(p.isr),
-            "start_offset": p.start_offset if p.end_offset >= 0 else None,
-            "end_offset": p.end_offset if p.end_offset >= 0 else None,
-            "offsets": p.end_offset - p.start_offset if p.end_offset >= 0 else None,
-            "size_bytes": p.size_bytes,
-            "skew": find_skew(topic, p),
-            "damaged": list(p.damaged) or None,
-            "topic_id": uuid_text(topic.topic_id),
-            "settings": dict(sorted(topic.configs.items())),
-        }
-        for p in topic.partitions
-    ]
 
 
 @command(app, "plog topic alter flights --set retention.ms=604800000 --partitions 8")

@@ -161,6 +161,12 @@ _PARTITION_COLUMNS = (
 )
 
 
+def _partition_row(row: Row) -> Row:
+    leader = row["leader"] if row["leader"] >= 0 else None
+    in_sync = f"{len(row['isr'])} of {len(row['replicas'])}" if row["replicas"] else None
+    return {**row, "leader": leader, "isr": in_sync, "findings": "; ".join(row["damaged"] or ()) or None}
+
+
 class PartitionsScreen(InspectScreen):
     """Lists the partitions of a topic; Enter shows the records of one."""
 
@@ -198,16 +204,13 @@ that is known. All shows the records of all of them, by time.
         self.action_look()
 
     def action_look(self) -> None:
-        from core.view.figures.topic_figures import partition_rows
+        from cli.topic_names import partition_rows
 
-        def look() -> list[Row]:
-            return list(partition_rows(self.inspected, self._topic))
-
-        self.in_background(look, self._take)
+        self.in_background(lambda: partition_rows(self.inspected.describe(self._topic)), self._take)
 
     def _take(self, rows: list[Row]) -> None:
         self.tell_problem(None)
-        self.view.show(rows)
+        self.view.show(list(map(_partition_row, rows)))
 
     @property
     def chosen_partition(self) -> TopicPartition | None:

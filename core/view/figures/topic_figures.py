@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.net.kafka_client import KafkaClient, TopicInfo
-from core.cluster.description.directory_topics import DirectoryTopics
 from core.common.clock import Clock, SystemClock
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
@@ -117,29 +116,6 @@ class ServerFigures:
         except KafkaError:
             return {}
         return {name: parse_damaged_offsets(text) for name, text in found.items() if text}
-
-
-def partition_rows(inspected: InspectTarget, topic: str) -> list[dict[str, Any]]:
-    """Describes each partition; unknown values are None. Raises KafkaError if the topic does not exist, and what
-    reading the directory or asking the server raises.
-    """
-    if inspected.reader is not None:
-        described = DirectoryTopics(inspected.reader).describe(topic)
-    else:
-        described = Admin(inspected.client).describe_topic(topic)
-    return [
-        {
-            "partition": one.partition,
-            "leader": one.leader if one.leader >= 0 else None,
-            "start_offset": one.start_offset if one.end_offset >= 0 else None,
-            "end_offset": one.end_offset if one.end_offset >= 0 else None,
-            "offsets": one.end_offset - one.start_offset if one.end_offset >= 0 else None,
-            "size_bytes": one.size_bytes,
-            "isr": f"{len(one.isr)} of {len(one.replicas)}" if one.replicas else None,
-            "findings": "; ".join(one.damaged) or None,
-        }
-        for one in described.partitions
-    ]
 
 
 _STEP_MS = 100

@@ -33,6 +33,7 @@ from core.view.records.log_rows import DirectoryRows, LogRows, ServerRows
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.cluster_description import TopicDescription
     from core.pipeline.key_value_text import Schemas
     from core.records.side_format import SideFormats
 
@@ -165,6 +166,15 @@ class InspectTarget:
         if self.reader is not None:
             return self.reader.topics
         return {topic.name: sorted(topic.partitions) for topic in self.client.refresh().values()}
+
+    def describe(self, topic: str) -> TopicDescription:
+        """Raises KafkaError if the topic does not exist, and what reading the directory or asking the server raises."""
+        from core.client.admin.admin import Admin
+        from core.cluster.description.directory_topics import DirectoryTopics
+
+        if self.reader is not None:
+            return DirectoryTopics(self.reader).describe(topic)
+        return Admin(self.client).describe_topic(topic)
 
     def look_again(self) -> None:
         """Lists the directory's partitions again, which come and go. Raises AccessError if the directory is gone."""

@@ -25,7 +25,7 @@ from core.inspector.recover.recovery_plan import RecoveryOptions
 from core.pipeline.session import Session
 from core.view.bytes.field_bytes import FieldBytes
 from core.view.figures import partition_map
-from core.view.figures.topic_figures import TopicFigures, partition_rows
+from core.view.figures.topic_figures import TopicFigures
 from core.view.files.partition_files import count_entries, list_files, open_table
 from core.view.files.verification import RecoveryPlan, Verification
 from core.view.groups.known_groups import KnownGroups
@@ -93,7 +93,7 @@ def read_groups(root: Path) -> None:
 
 MODELS: dict[str, Callable[[Path], object]] = {
     "rows": read_rows,
-    "partitions": lambda root: partition_rows(inspected(root), PARTITION.topic),
+    "partitions": lambda root: inspected(root).describe(PARTITION.topic),
     "bytes": read_bytes,
     "map": read_map,
     "tables": read_tables,
