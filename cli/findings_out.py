@@ -1,4 +1,4 @@
-"""Findings in words."""
+"""Findings in words, and rows of them and of the steps of a recovery."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cli.terminal import say
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding
+    from core.inspector.recover.recovery_plan import Step
 
 
 def finding_text(finding: Finding) -> str:
@@ -65,6 +66,22 @@ def finding_row(finding: Finding) -> Row:
         "last_offset": _known(finding.last_offset),
         "records": finding.records,
         "message": finding.message,
+    }
+
+
+def step_row(step: Step) -> Row:
+    """Returns a row for a step of a recovery; unknown values are None."""
+    has_bytes = 0 <= step.position < step.end_position
+    return {
+        "action": step.action.value,
+        "path": str(step.path),
+        "position": step.position if has_bytes else None,
+        "end_position": step.end_position if has_bytes else None,
+        "offset": _known(step.offset),
+        "last_offset": _known(step.last_offset),
+        "records_lost": step.records,
+        "records_given_up": step.given_up,
+        "why": step.why,
     }
 
 

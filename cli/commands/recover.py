@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.output import OUTPUT, Listing, OutputFormat, Row
+from cli.findings_out import step_row
+from cli.output import OUTPUT, Listing, OutputFormat
 from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures, show
 from core.common.command_option import argument, flag, option
@@ -18,7 +19,7 @@ from core.common.out_file import OutFile
 from core.inspector.check.file_kind import skip_unreadable
 
 if TYPE_CHECKING:
-    from core.inspector.recover.recovery_plan import FolderPlan, RecoveryOptions, Step
+    from core.inspector.recover.recovery_plan import FolderPlan, RecoveryOptions
 
 app = new_app()
 
@@ -76,7 +77,7 @@ def recover(
         for step in steps:
             show(step_text(step))
     else:
-        _STEPS.write(list(map(_row, steps)), output)
+        _STEPS.write(list(map(step_row, steps)), output)
     failed = {error.where for error in failures}
     readable = [path for path in paths if str(path) not in failed]
     if steps or readable:
@@ -133,20 +134,6 @@ def _salvage(plans: Sequence[FolderPlan], path: Path) -> None:
 def _say_all(lines: Sequence[str]) -> None:
     for line in lines:
         say(line)
-
-
-def _row(step: Step) -> Row:
-    return {
-        "action": step.action.value,
-        "path": str(step.path),
-        "position": step.position if 0 <= step.position < step.end_position else None,
-        "end_position": step.end_position if 0 <= step.position < step.end_position else None,
-        "offset": step.offset if step.offset >= 0 else None,
-        "last_offset": step.last_offset if step.last_offset >= 0 else None,
-        "records_lost": step.records,
-        "records_given_up": step.given_up,
-        "why": step.why,
-    }
 
 
 def _apply(path: Path, options: RecoveryOptions) -> int:

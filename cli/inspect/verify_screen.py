@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.findings_out import checked_text, finding_row, finding_text, unchecked_text
+from cli.findings_out import checked_text, finding_row, finding_text, step_row, unchecked_text
 from cli.inspect.line_view import BAD, Column, Row, TableView, number_text, style_if
 from cli.inspect.screen import InspectScreen
 from cli.inspect.text_view import Detail, TextLine, TextView
@@ -425,15 +425,9 @@ back.
         return self.checking.steps
 
     def row_of(self, found: Step) -> Row:
-        return {
-            "action": found.action.value,
-            "file": name_below(found.path, self.path),
-            "position": found.position if 0 <= found.position < found.end_position else None,
-            "offset": found.offset if found.offset >= 0 else None,
-            "lost": "unknown" if found.records is None else found.records + found.given_up,
-            "why": found.why,
-            "place": (found.path, found.position),
-        }
+        lost = "unknown" if found.records is None else found.records + found.given_up
+        place = found.path, found.position
+        return {**step_row(found), "file": name_below(found.path, self.path), "lost": lost, "place": place}
 
     def detail_of(self, found: Step) -> str:
         return step_text(found)
