@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from cli.inspect.line_view import DIM
-from cli.inspect.screen import InspectScreen, InspectWorker, Job
+from cli.inspect.screen import InspectScreen, Job
 from cli.inspect.text_view import TextLine, TextView
 from core.common.errors import AccessError, PlogError
 from core.common.time_text import time_text
@@ -55,12 +55,11 @@ is none.
         find_neighbour: Callable[[int], LogRow | None],
     ) -> None:
         """`find_neighbour` moves on by that many rows, and returns the row there, or None at an end."""
-        super().__init__()
+        super().__init__("life")
         self._rows, self._row = rows, row.in_its_partition()
         self._find_neighbour = find_neighbour
         self._partition = self.partition = partition
         self._form: Form = Form.JSON if form is Form.TEXT else form
-        self._life = InspectWorker("life")
         self._job: Job | None = None
         self._above: list[TextLine] = []
         self._below: list[TextLine] = []
@@ -79,9 +78,6 @@ is none.
     def on_mount(self) -> None:
         self._show_row()
 
-    def on_unmount(self) -> None:
-        self._life.close()
-
     def _show_row(self) -> None:
         row = self._row
         self.show_title()
@@ -95,13 +91,13 @@ is none.
             lambda: _trace_lines(inspected, partition, row.offset),
             self._show_below,
             failed=self._fail,
-            background=self._life,
         )
 
     def _show_form(self) -> None:
         row, form = self._row, self._form
         writer = partial(self.inspect_app.row_writer, self._partition.topic)
-        self.in_background(lambda: list(_record_lines(row, writer(form))), self._show_above)
+        lines = lambda: list(_record_lines(row, writer(form)))  # noqa: E731
+        self.in_background(lines, self._show_above, background=self.inspect_app.reader)
 
     def _show_above(self, lines: list[TextLine]) -> None:
         self._above = lines

@@ -276,11 +276,11 @@ class RowLoader:
         make_writer: Callable[[Form], RowWriter],
         *,
         done: Callable[[], None],
-        nothing_matches: Callable[[], Job | None],
+        look_elsewhere: Callable[[], Iterator[str]],
         failed: Callable[[PlogError], None],
     ) -> None:
-        """`make_writer` is called in the reader's thread; `done` each time that rows after the last line have come;
-        `nothing_matches` when a search found nothing. The job that it returns is stopped with the others.
+        """`make_writer` is called in the reader's thread; `done` each time that rows after the last line have come.
+        `look_elsewhere` goes on in the thread when a search found nothing, and yields what to tell.
         """
         self.rows: LogRows | None = None
         self.form = Form.TEXT
@@ -289,7 +289,7 @@ class RowLoader:
         self._view = view
         self._make_writer = make_writer
         self._done = done
-        self._nothing_matches = nothing_matches
+        self._look_elsewhere = look_elsewhere
         self._failed = failed
         self._jobs: dict[bool | None, Job] = {}
         """The running jobs: True is for rows before the first line, False for rows after the last, None for what
@@ -422,13 +422,12 @@ class RowLoader:
         self._jobs[True] = self._screen.in_steps(before, take, done=done, failed=self._fail)
 
     def _end_empty(self) -> None:
-        job = self._nothing_matches()
-        if job is not None:
-            self._jobs[None] = job
+        def end(error: PlogError | None = None) -> None:
+            self._jobs.pop(None, None)
+            if error is not None:
+                self._screen.tell_problem(error)
 
-    def note_end(self) -> None:
-        """Notes that the job of `nothing_matches` has ended."""
-        self._jobs.pop(None, None)
+        self._jobs[None] = self._screen.in_steps(self._look_elsewhere, self._screen.tell, done=end, failed=end)
 
     def _fail(self, error: PlogError) -> None:
         self._jobs.clear()
@@ -522,7 +521,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self.view,
             make_writer,
             done=self._show_notes,
-            nothing_matches=self._count_elsewhere,
+            look_elsewhere=self.look_elsewhere,
             failed=self.fail,
         )
         yield self.view
@@ -774,19 +773,12 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.show_title()
         self.loader.load_around(here.row.offset if here is not None and not text else self.view.bounds[0])
 
-    def _count_elsewhere(self) -> Job | None:
+    def look_elsewhere(self) -> Iterator[str]:
         """Counts what the filter finds in the topic's other partitions, after it found nothing in this one."""
         from cli.inspect.other_partitions import count_elsewhere
 
-        wanted, here = self.loader.filter, self._partition
-        if wanted is None:
-            return None
-        steps = partial(count_elsewhere, self.inspected, here, wanted)
-        return self.in_steps(steps, self.tell, done=self.loader.note_end, failed=self._fail_elsewhere)
-
-    def _fail_elsewhere(self, error: PlogError) -> None:
-        self.loader.note_end()
-        self.tell_problem(error)
+        wanted = self.loader.filter
+        return iter(()) if wanted is None else count_elsewhere(self.inspected, self._partition, wanted)
 
     def action_neighbour(self, step: int) -> None:
         """Shows the next partition, or the one before, from the time of the cursor's row on."""

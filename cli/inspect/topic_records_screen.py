@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -13,7 +13,6 @@ from textual.binding import Binding, BindingType
 from cli.inspect.line_view import BAD, DIM
 from cli.inspect.other_partitions import partitions_of
 from cli.inspect.records_screen import USUAL, RecordsScreen, RecordsView
-from cli.inspect.screen import Job
 from core.common.errors import PlogError
 from core.common.time_text import find_time
 from core.common.topic_partition import TopicPartition
@@ -122,8 +121,8 @@ before it in its partition stands after that one.
         if rows is not None and time_ms is not None and not text.strip():  # places among the matches are others
             self.in_background(lambda: rows.place_at(time_ms), self.loader.load_around)
 
-    def _count_elsewhere(self) -> Job | None:
-        return None
+    def look_elsewhere(self) -> Iterator[str]:
+        return iter(())
 
 
 def _time_of(text: str) -> int | None:
