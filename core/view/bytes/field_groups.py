@@ -135,35 +135,17 @@ def damage_group(item: LogItem, has_secrets: HasSecrets | None) -> FieldGroup:
     """Makes the group of a stretch of damage, which is one field."""
     damage = item.damage
     assert damage is not None, item
-    explanation = explain_damage(damage.kind)
-    is_hidden = has_secrets is not None
-    field = Field(
-        name="damaged",
-        start=item.start,
-        end=item.end,
-        value=hidden_text("damaged", damage.message) if is_hidden else damage.message,
-        explanation=explanation.text,
-        path=(f"{damage.kind} at {item.start}, {item.end - item.start} bytes",),
-        page=explanation.page,
-        is_damage=True,
-        is_hidden=is_hidden,
-    )
+    explanation, hides = explain_damage(damage.kind), has_secrets is not None
+    field = _whole_field("damaged", item.start, item.end, damage.message, explanation, hides=hides)
+    path = (f"{damage.kind} at {item.start}, {item.end - item.start} bytes",)
+    field = field._replace(path=path, is_damage=True)
     return FieldGroup(item.start, item.end, item.start, item.end, (field,), damage.offset)
 
 
-def plain_group(size_bytes: int, *, is_hidden: bool) -> FieldGroup:
-    explanation: Explanation = explain(Part.OTHER, "bytes")
-    value = f"{size_bytes} bytes"
-    field = Field(
-        name="bytes",
-        start=0,
-        end=size_bytes,
-        value=hidden_text("bytes", value) if is_hidden else value,
-        explanation=explanation.text,
-        page=explanation.page,
-        is_hidden=is_hidden,
-    )
-    return FieldGroup(0, size_bytes, 0, size_bytes, (field,))
+def _whole_field(name: str, start: int, end: int, value: str, explanation: Explanation, *, hides: bool) -> Field:
+    """Makes the field of bytes that can't be told apart."""
+    value = hidden_text(name, value) if hides else value
+    return Field(name, start, end, value, explanation.text, page=explanation.page, is_hidden=hides)
 
 
 _MOST_BATCHES = 32
@@ -376,7 +358,10 @@ class PlainGroups(Groups):
         self._is_hidden = is_hidden
 
     def at(self, position: int) -> FieldGroup:
-        return plain_group(max(self._file.size(), position + 1), is_hidden=self._is_hidden)
+        size_bytes = max(self._file.size(), position + 1)
+        explanation = explain(Part.OTHER, "bytes")
+        field = _whole_field("bytes", 0, size_bytes, f"{size_bytes} bytes", explanation, hides=self._is_hidden)
+        return FieldGroup(0, size_bytes, 0, size_bytes, (field,))
 
 
 def groups_of(
