@@ -21,14 +21,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import NamedTuple
 
 from core.forensics.bit_flip import is_odd_end, one_bit_apart
 from core.index.offset_index import MAX_RELATIVE_OFFSET
 
 _BASE_OFFSET = attrgetter("base_offset")
+_NO_LIMIT = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,91 +161,106 @@ def place(
     to have reached to `known_end`, and a cleaner worked below `cleaned_below`. `own_end` is where the last file ends
     soundly by itself, if it does: batches that stand elsewhere follow it only up to `known_end`.
     """
-    has_records = own_end is not None and bool(base_offsets) and own_end > base_offsets[-1]
-    reach = _Reach(known_end, cleaned_below, own_end if has_records else None)
-    if _is_in_order(pieces, base_offsets, reach):
+    files = _Files(pieces, base_offsets, known_end, cleaned_below, own_end)
+    if files.are_in_order():
         is_after_hole = bool(pieces) and pieces[-1].batches == 1  # a batch joins those that it goes on from
         if not (pieces and is_odd_end(pieces[-1].end_offset, known_end, is_after_hole=is_after_hole)):
             return BatchOrder(list(pieces), [])
     apart = _take_apart(pieces, base_offsets, find_batches)
-    return _Placer(apart, base_offsets, known_end, reach, find_batches, own_end).place()
+    return _Placer(replace(files, pieces=apart), find_batches).place()
 
 
-class _Reach(NamedTuple):
-    """How far other files know the log to have reached; a cleaner's checkpoint does not say that it ended there."""
+@dataclass(frozen=True)
+class _Files:
+    """The pieces where they stand in the files, and how far other files know the log to have reached: the arguments of
+    `place`. A cleaner's checkpoint does not say that the log ended there.
+    """
 
-    known_end: int
+    pieces: Sequence[Piece]
+    base_offsets: Sequence[int]
+    stated_end: int
     cleaned_below: int
     own_end: int | None
-    """Where the last file ends soundly, if it does: no batch of another file follows its records."""
 
+    @property
+    def known_end(self) -> int:
+        return max(self.stated_end, self.base_offsets[-1])
 
-def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reach: _Reach) -> bool:
-    following = [*base_offsets[1:], 1 << 63]
-    borne_out = _find_borne_out(pieces, base_offsets)
-    return all(before.end_offset <= after.base_offset for before, after in pairwise(pieces)) and all(
-        _may_stand(pieces, number, base_offsets, reach, borne_out) and piece.end_offset <= following[piece.file]
-        for number, piece in enumerate(pieces)
-    )
+    @property
+    def last_end(self) -> int:
+        """Returns where a batch may end at most that is put after all others."""
+        return _NO_LIMIT if self.own_end is None else max(self.own_end, self.known_end)
 
+    def limit(self, piece: Piece) -> int:
+        """Returns where the next file begins, by its name."""
+        return self.base_offsets[piece.file + 1] if piece.file + 1 < len(self.base_offsets) else _NO_LIMIT
 
-def _find_borne_out(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> AbstractSet[int]:
-    """Returns the numbers of the pieces beyond the reach of their files that others confirm: such a piece continues the
-    one before it, or another such piece with offsets that rise with its own is before or after it in the file.
-    """
-    far = [number for number, piece in enumerate(pieces) if _is_beyond_reach(piece, base_offsets[piece.file])]
-    found = {n for n in far if pieces[n].batches > 1 or _end_before(pieces, n, base_offsets) == pieces[n].base_offset}
-    least_end, largest_base = dict[int, int](), dict[int, int]()
-    for number in far:
-        piece = pieces[number]
-        if least_end.setdefault(piece.file, piece.end_offset) <= piece.base_offset:
-            found.add(number)
-        least_end[piece.file] = min(least_end[piece.file], piece.end_offset)
-    for number in reversed(far):
-        piece = pieces[number]
-        if largest_base.setdefault(piece.file, piece.base_offset) >= piece.end_offset:
-            found.add(number)
-        largest_base[piece.file] = max(largest_base[piece.file], piece.base_offset)
-    return found
+    def end_before(self, number: int) -> int:
+        """Returns where the piece before it in the file ends, or the file's base offset."""
+        file = self.pieces[number].file
+        before = self.pieces[number - 1] if number else None
+        return self.base_offsets[file] if before is None or before.file != file else before.end_offset
 
+    def piece_after(self, number: int) -> Piece | None:
+        """Returns the piece after it in the file, or None."""
+        after = self.pieces[number + 1] if number + 1 < len(self.pieces) else None
+        return after if after is not None and after.file == self.pieces[number].file else None
 
-def _may_stand(
-    pieces: Sequence[Piece], number: int, base_offsets: Sequence[int], reach: _Reach, borne_out: AbstractSet[int]
-) -> bool:
-    """Says whether offsets as these can be in a file of that name. Old cleaners made segments with more than an index
-    can name (KAFKA-5413), and another such batch in the file bears it out, or the next file's name; one that stands
-    alone may rather have a flipped bit.
-    """
-    piece = pieces[number]
-    base_offset, is_last = base_offsets[piece.file], piece.file + 1 == len(base_offsets)
-    if not is_last and reach.own_end is not None and piece.end_offset > max(reach.known_end, reach.own_end):
-        return False
-    if not _is_beyond_reach(piece, base_offset):
-        return base_offset <= piece.base_offset
-    end_before = _end_before(pieces, number, base_offsets)
-    if number in borne_out:
-        return True
-    if not is_last and piece.end_offset <= base_offsets[piece.file + 1]:
-        return True
-    if reach.known_end or piece.end_offset <= reach.cleaned_below:
-        return piece.end_offset <= max(reach.known_end, reach.cleaned_below)
-    if end_before - base_offset > MAX_RELATIVE_OFFSET + 1:  # nor does anything bear that one out
-        end_before = base_offset
-    bits = (1 << bit for bit in range(MAX_RELATIVE_OFFSET.bit_length(), 63))
-    without_a_bit = (piece.base_offset - bit for bit in bits if piece.base_offset & bit)
-    return not any(end_before <= right <= base_offset + MAX_RELATIVE_OFFSET for right in without_a_bit)
+    def are_in_order(self) -> bool:
+        return all(before.end_offset <= after.base_offset for before, after in pairwise(self.pieces)) and all(
+            may_stand and piece.end_offset <= self.limit(piece)
+            for piece, may_stand in zip(self.pieces, self.may_stand, strict=True)
+        )
 
+    def is_beyond_reach(self, piece: Piece) -> bool:
+        """Says whether no index of a file of that name can name its offsets."""
+        return piece.end_offset - 1 - self.base_offsets[piece.file] > MAX_RELATIVE_OFFSET
 
-def _is_beyond_reach(piece: Piece, base_offset: int) -> bool:
-    """Says whether no index of a file of that name can name its offsets."""
-    return piece.end_offset - 1 - base_offset > MAX_RELATIVE_OFFSET
+    @cached_property
+    def borne_out(self) -> AbstractSet[int]:
+        """Returns the numbers of the pieces beyond the reach of their files that others confirm: such a piece continues
+        the one before it, or another such piece with offsets that rise with its own is before or after it in the file.
+        """
+        far = [number for number, piece in enumerate(self.pieces) if self.is_beyond_reach(piece)]
+        found = {n for n in far if self.pieces[n].batches > 1 or self.end_before(n) == self.pieces[n].base_offset}
+        least_end, largest_base = dict[int, int](), dict[int, int]()
+        for number in far:
+            piece = self.pieces[number]
+            if least_end.setdefault(piece.file, piece.end_offset) <= piece.base_offset:
+                found.add(number)
+            least_end[piece.file] = min(least_end[piece.file], piece.end_offset)
+        for number in reversed(far):
+            piece = self.pieces[number]
+            if largest_base.setdefault(piece.file, piece.base_offset) >= piece.end_offset:
+                found.add(number)
+            largest_base[piece.file] = max(largest_base[piece.file], piece.base_offset)
+        return found
 
+    @cached_property
+    def may_stand(self) -> list[bool]:
+        """Says of each piece whether offsets as these can be in a file of that name."""
+        return [self._may_stand(number, piece) for number, piece in enumerate(self.pieces)]
 
-def _end_before(pieces: Sequence[Piece], number: int, base_offsets: Sequence[int]) -> int:
-    """Returns where the piece before it in the file ends, or the file's base offset."""
-    file = pieces[number].file
-    before = pieces[number - 1] if number else None
-    return base_offsets[file] if before is None or before.file != file else before.end_offset
+    def _may_stand(self, number: int, piece: Piece) -> bool:
+        """Old cleaners made segments with more than an index can name (KAFKA-5413), and another such batch in the file
+        bears it out, or the next file's name; one that stands alone may rather have a flipped bit.
+        """
+        base_offset, limit = self.base_offsets[piece.file], self.limit(piece)
+        has_own_end = self.own_end is not None and self.own_end > self.base_offsets[-1]
+        if has_own_end and limit < _NO_LIMIT and piece.end_offset > self.last_end:
+            return False  # no batch of another file follows the records of the last one
+        if not self.is_beyond_reach(piece):
+            return base_offset <= piece.base_offset
+        if number in self.borne_out or piece.end_offset <= limit < _NO_LIMIT:
+            return True
+        if self.stated_end or piece.end_offset <= self.cleaned_below:
+            return piece.end_offset <= max(self.stated_end, self.cleaned_below)
+        end_before = self.end_before(number)
+        if end_before - base_offset > MAX_RELATIVE_OFFSET + 1:  # nor does anything bear that one out
+            end_before = base_offset
+        bits = (1 << bit for bit in range(MAX_RELATIVE_OFFSET.bit_length(), 63))
+        without_a_bit = (piece.base_offset - bit for bit in bits if piece.base_offset & bit)
+        return not any(end_before <= right <= base_offset + MAX_RELATIVE_OFFSET for right in without_a_bit)
 
 
 def _take_apart(pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> list[Piece]:
@@ -321,47 +337,33 @@ def _cut(batches: Iterable[Piece], edges: Sequence[int]) -> list[Piece]:
 class _Placer:
     """Says which pieces are accepted where they stand."""
 
-    def __init__(
-        self,
-        pieces: Sequence[Piece],
-        base_offsets: Sequence[int],
-        known_end: int,
-        reach: _Reach,
-        find_batches: FindBatches,
-        own_end: int | None,
-    ) -> None:
-        self.pieces = pieces
-        self.base_offsets = base_offsets
-        self._known_end = known_end
-        self._own_end = own_end
-        self.find_batches = find_batches
-        self.borne_out = _find_borne_out(pieces, base_offsets)
-        self._may_stand = [
-            _may_stand(pieces, number, base_offsets, reach, self.borne_out) for number in range(len(pieces))
-        ]
+    def __init__(self, files: _Files, find_batches: FindBatches) -> None:
+        self._files = files
+        self._find_batches = find_batches
+        self._pieces = files.pieces
         self._may_be_accepted = [
             may_stand
-            and not self._is_flipped(number, _end_before(pieces, number, base_offsets))
+            and not self._is_flipped(number, files.end_before(number))
             and not self._is_flipped_upwards(number)
-            for number, may_stand in enumerate(self._may_stand)
+            for number, may_stand in enumerate(files.may_stand)
         ]
         self._weights, self._successors = self._weigh()
 
     def place(self) -> BatchOrder:
-        next_offset = self.base_offsets[0]
+        next_offset = self._files.base_offsets[0]
         heaviest = self._heaviest(0, next_offset)
         accepted: list[int] = []
         displaced: list[int] = []
         flips: dict[int, int] = {}
-        for number, piece in enumerate(self.pieces):
-            is_in_turn = piece.base_offset == next_offset and piece.end_offset <= self._limit(piece)
-            if is_in_turn and self._may_stand[number]:
+        for number, piece in enumerate(self._pieces):
+            is_in_turn = piece.base_offset == next_offset and piece.end_offset <= self._files.limit(piece)
+            if is_in_turn and self._files.may_stand[number]:
                 accepted.append(number)
                 next_offset, heaviest = piece.end_offset, self._successors[number]
             elif self._is_flipped(number, next_offset):
                 flips[number] = next_offset
                 next_offset += piece.span
-                if heaviest is not None and self.pieces[heaviest].base_offset < next_offset:
+                if heaviest is not None and self._pieces[heaviest].base_offset < next_offset:
                     heaviest = self._heaviest(number + 1, next_offset)
             elif number == heaviest:
                 accepted.append(number)
@@ -369,22 +371,10 @@ class _Placer:
             else:
                 displaced.append(number)
         # Two batches that changed places may look like two flips: a flip is none if another batch has its offset.
-        claimed = {self.pieces[number].base_offset for number in (*displaced, *flips)}
+        claimed = {self._pieces[number].base_offset for number in (*displaced, *flips)}
         doubted = [number for number, due in flips.items() if due in claimed]
         flips = {number: due for number, due in flips.items() if due not in claimed}
-        return _Fitting(self, accepted, sorted([*displaced, *doubted]), flips).fit()
-
-    @property
-    def known_end(self) -> int:
-        return max(self._known_end, self.base_offsets[-1])
-
-    @property
-    def last_end(self) -> int:
-        """Returns where a batch may end at most that is put after all others."""
-        return 1 << 63 if self._own_end is None else max(self._own_end, self.known_end)
-
-    def _limit(self, piece: Piece) -> int:
-        return self.base_offsets[piece.file + 1] if piece.file + 1 < len(self.base_offsets) else 1 << 63
+        return _Fitting(self._files, self._find_batches, accepted, sorted([*displaced, *doubted]), flips).fit()
 
     # --- flipped bits
 
@@ -392,34 +382,29 @@ class _Placer:
         """Says whether one flipped bit of its base offset keeps a batch from offset `due`, and the log continues as if
         the bit were right.
         """
-        piece = self.pieces[number]
+        piece = self._pieces[number]
         if (
             piece.batches > 1
-            or due < self.base_offsets[piece.file]
-            or _end_before(self.pieces, number, self.base_offsets) == piece.base_offset
+            or due < self._files.base_offsets[piece.file]
+            or self._files.end_before(number) == piece.base_offset
             or not piece.is_one_bit_from(due, fits=True)
         ):
             return False
-        after = self.pieces[number + 1] if number + 1 < len(self.pieces) else None
-        if after is not None and after.file == piece.file:
-            following = after.base_offset
-        else:
-            is_last = piece.file + 1 == len(self.base_offsets)
-            following = self.known_end if is_last else self.base_offsets[piece.file + 1]
-        return following == due + piece.span
+        after, limit = self._files.piece_after(number), self._files.limit(piece)
+        following = limit if limit < _NO_LIMIT else self._files.known_end
+        return due + piece.span == (following if after is None else after.base_offset)
 
     def _is_flipped_upwards(self, number: int) -> bool:
         """Says whether a batch goes beyond the next one of its file, and one bit of its base offset explains it: the
         batch before it may stand elsewhere, and proves nothing. Not where it is the next one, an old message, that
         states a wrong offset.
         """
-        piece = self.pieces[number]
-        after = self.pieces[number + 1] if number + 1 < len(self.pieces) else None
-        if piece.batches > 1 or after is None or after.file != piece.file or piece.end_offset <= after.base_offset:
+        piece = self._pieces[number]
+        after = self._files.piece_after(number)
+        if piece.batches > 1 or after is None or piece.end_offset <= after.base_offset:
             return False
         right = after.base_offset - piece.span
-        end_before = _end_before(self.pieces, number, self.base_offsets)
-        if end_before == piece.base_offset or not piece.is_one_bit_from(right):
+        if self._files.end_before(number) == piece.base_offset or not piece.is_one_bit_from(right):
             return False
         return not after.shift or not self._is_flipped(number + 1, piece.end_offset)
 
@@ -429,13 +414,13 @@ class _Placer:
         """Returns for each piece the weight of the heaviest chain that begins with it, and that chain's next piece. One
         that may not be accepted follows no other in a chain; but if the log continues with it, its own is needed.
         """
-        count = len(self.pieces)
+        count = len(self._pieces)
         weights = [0] * count
         successors: list[int | None] = [None] * count
-        bases = sorted({piece.base_offset for piece in self.pieces})
+        bases = sorted({piece.base_offset for piece in self._pieces})
         best: list[int | None] = [None] * (len(bases) + 1)  # a Fenwick tree over the bases from the largest down
         for number in reversed(range(count)):
-            piece = self.pieces[number]
+            piece = self._pieces[number]
             at = len(bases) - bisect_left(bases, piece.end_offset)
             successor: int | None = None
             while at > 0:
@@ -455,12 +440,12 @@ class _Placer:
         """Returns the heavier piece; of equals the one that ends first, then the one that stands first."""
         if one is None or other is None:
             return other if one is None else one
-        return min(one, other, key=lambda n: (-weights[n], self.pieces[n].first_end_offset, n))
+        return min(one, other, key=lambda n: (-weights[n], self._pieces[n].first_end_offset, n))
 
     def _heaviest(self, start: int, next_offset: int) -> int | None:
         found: int | None = None
-        for number in range(start, len(self.pieces)):
-            if self._may_be_accepted[number] and self.pieces[number].base_offset >= next_offset:
+        for number in range(start, len(self._pieces)):
+            if self._may_be_accepted[number] and self._pieces[number].base_offset >= next_offset:
                 found = self._better(self._weights, found, number)
         return found
 
@@ -476,14 +461,16 @@ class _Fitting:
     """Decides the fate of the displaced pieces."""
 
     def __init__(
-        self, placer: _Placer, accepted: Sequence[int], displaced: Sequence[int], flips: Mapping[int, int]
+        self,
+        files: _Files,
+        find_batches: FindBatches,
+        accepted: Sequence[int],
+        displaced: Sequence[int],
+        flips: Mapping[int, int],
     ) -> None:
-        self._pieces = placer.pieces
-        self._base_offsets = placer.base_offsets
-        self._known_end = placer.known_end
-        self._last_end = placer.last_end
-        self._find_batches = placer.find_batches
-        self._borne_out = placer.borne_out
+        self._files = files
+        self._find_batches = find_batches
+        self._pieces = files.pieces
         self._opened: tuple[Piece, dict[int, Piece]] | None = None
         self._accepted = accepted
         self._left: list[tuple[int, Piece]] = [(number, self._pieces[number]) for number in displaced]
@@ -537,19 +524,18 @@ class _Fitting:
     def _find_room(self, number: int, piece: Piece) -> _Room:
         """Says whether the piece, which is that number or ends with it, lies in a hole of the log."""
         start, end = piece.base_offset, piece.end_offset
-        is_far = _is_beyond_reach(piece, self._base_offsets[piece.file])
-        is_possible = self._base_offsets[0] <= start and (not is_far or number in self._borne_out)
-        if not is_possible or not self._is_free(start, end):
+        is_possible = not self._files.is_beyond_reach(piece) or number in self._files.borne_out
+        if start < self._files.base_offsets[0] or not is_possible or not self._is_free(start, end):
             return _Room.NONE
         at = bisect_right(self._log, start, key=_BASE_OFFSET)
         before = self._log[at - 1].end_offset if at else None
         after = self._log[at].base_offset if at < len(self._log) else None
         touches_before, touches_after = before == start, after == end
-        if (touches_before and touches_after) or (touches_before and after is None and end <= self._last_end):
+        if (touches_before and touches_after) or (touches_before and after is None and end <= self._files.last_end):
             return _Room.EXACT
         if before is None and touches_after:
             return _Room.EXACT
-        return _Room.ROOM if after is not None or end <= max(self._known_end, before or 0) else _Room.NONE
+        return _Room.ROOM if after is not None or end <= max(self._files.known_end, before or 0) else _Room.NONE
 
     def _is_free(self, start: int, end: int) -> bool:
         at = bisect_right(self._log, start, key=_BASE_OFFSET)
@@ -580,7 +566,7 @@ class _Fitting:
             if (
                 right is not None
                 and batch.is_one_bit_from(right)
-                and max(before or 0, self._base_offsets[batch.file]) <= right
+                and max(before or 0, self._files.base_offsets[batch.file]) <= right
                 and (after is None or right + batch.span <= after)
                 and self._is_free(right, right + batch.span)
                 and not self._is_mended(right, right + batch.span)
