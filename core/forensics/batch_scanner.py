@@ -24,7 +24,14 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, accessing
 from core.common.java_limits import LONG_MAX
 from core.common.salvaging_file import SalvagingFile, open_salvaging
-from core.forensics.bit_flip import CRC32_POLYNOMIAL, CRC32C_POLYNOMIAL, ByteFix, find_flipped_bit, flipped_bit_of
+from core.forensics.bit_flip import (
+    CRC32_POLYNOMIAL,
+    CRC32C_POLYNOMIAL,
+    ByteFix,
+    byte_fix,
+    find_flipped_bit,
+    one_bit_apart,
+)
 from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, find_legacy_batch
 from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
@@ -472,13 +479,12 @@ class BatchScanner:
 def _flipped_bit(batch: Batch, computed: int) -> ByteFix | None:
     """Finds the bit that explains a wrong checksum: one that it covers, or one of its own."""
     is_current = isinstance(batch, RecordBatch)
+    if one_bit_apart(batch.crc, computed):
+        at = CRC_POSITION if is_current else LEGACY_CRC_POSITION
+        return byte_fix(batch.position + at, batch.crc, computed, 4)
     start = ATTRIBUTES_POSITION if is_current else LEGACY_CRC_POSITION + 4
     polynomial = CRC32C_POLYNOMIAL if is_current else CRC32_POLYNOMIAL
-    flip = flipped_bit_of(batch.crc, computed, 4)
-    if flip is not None:
-        start = CRC_POSITION if is_current else LEGACY_CRC_POSITION
-    else:
-        flip = find_flipped_bit(batch.crc ^ computed, batch.size_bytes - start, polynomial)
+    flip = find_flipped_bit(batch.crc ^ computed, batch.size_bytes - start, polynomial)
     if flip is None:
         return None
     at = start + flip[0]

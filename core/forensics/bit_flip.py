@@ -48,10 +48,14 @@ class ByteFix(NamedTuple):
         return f"the byte at position {self.position} is {self.stored}, it was {self.expected}"
 
 
-def byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
-    """Returns the one byte in which the bytes at that position differ from the right ones, or None."""
-    others = [at for at in range(len(stored)) if stored[at] != right[at]]
-    return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
+def byte_fix(position: int, stored: int, right: int, size_bytes: int) -> ByteFix | None:
+    """Returns the one byte in which the big-endian number at that position differs from the right one, or None."""
+    changed = (stored ^ right) & ((1 << 8 * size_bytes) - 1)
+    for number in range(size_bytes):
+        shift = 8 * (size_bytes - 1 - number)
+        if changed and changed == changed & 0xFF << shift:
+            return ByteFix(position + number, stored >> shift & 0xFF, right >> shift & 0xFF)
+    return None
 
 
 def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple[int, int] | None:
@@ -69,15 +73,6 @@ def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple
             return size_bytes - 1 - distance // 8, 7 - distance % 8
         register = _apply(unshift, register)
     return None
-
-
-def flipped_bit_of(stored: int, expected: int, size_bytes: int) -> tuple[int, int] | None:
-    """Returns (byte, bit) in which two big-endian numbers differ, or None if that is not exactly one."""
-    changed = stored ^ expected
-    if changed.bit_count() != 1:
-        return None
-    bit = changed.bit_length() - 1
-    return size_bytes - 1 - bit // 8, bit % 8
 
 
 @cache

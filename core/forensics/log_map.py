@@ -21,7 +21,7 @@ from core.files.file_names import LOG_SUFFIX, offset_file_name
 from core.files.file_records import FileRecords
 from core.forensics.batch_order import Displaced, Fate, Piece, PieceBuilder, place
 from core.forensics.batch_scanner import BatchScanner, SoundRun
-from core.forensics.bit_flip import ByteFix, byte_fix
+from core.forensics.bit_flip import byte_fix
 from core.forensics.damage import Damage, DamageKind, lacks_some, was_emptied
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import (
@@ -207,7 +207,7 @@ class LogMap:
             message = f"a batch that does not belong here, {offsets}{why}"
             return Damage(kind, message, piece.position, piece.end_position, piece.base_offset, batch=batch)
         first, end = one.right_base_offset, one.right_base_offset + piece.span
-        fix = _fix_of(piece, first)
+        fix = byte_fix(piece.position, piece.base_offset + piece.shift, first + piece.shift, 8)
         message = f"{offsets}, expected {offsets_text(first, end)}"
         message += "" if fix is None else f": {fix} (in the base offset)"
         records = count_records([batch]) if isinstance(batch, RecordBatch) else piece.span
@@ -560,12 +560,6 @@ def _piece_of(number: int, batch: Batch) -> Piece:
     )
 
 
-def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix | None:
-    stored = (piece.base_offset + piece.shift).to_bytes(8, "big", signed=True)
-    right = (right_base_offset + piece.shift).to_bytes(8, "big", signed=True)
-    return byte_fix(piece.position, stored, right)
-
-
 def _hides_first_offset(damage: Damage) -> bool:
     """Says whether a damaged batch may have held offsets before those that its header names: the header of a compressed
     message of magic 0 or 1 names only the last.
@@ -589,8 +583,8 @@ def _misstated(batch: Batch) -> Damage | None:
     offsets = _covered_offsets(batch)
     if not offsets or offsets[-1] == batch.last_offset:
         return None
-    stored, right = (number.to_bytes(8, "big", signed=True) for number in (batch.last_offset, offsets[-1]))
-    fix, inside = byte_fix(batch.position, stored, right), offsets_text(offsets[0], offsets[-1] + 1)
+    fix = byte_fix(batch.position, batch.last_offset, offsets[-1], 8)
+    inside = offsets_text(offsets[0], offsets[-1] + 1)
     message = f"offset {batch.last_offset} of a compressed message with {inside} in it"
     message += "" if fix is None else f": {fix}"
     span = batch.position, batch.position + batch.size_bytes, offsets[0], offsets[-1] + 1

@@ -308,9 +308,8 @@ class _Pass:
         yield from self._check_epochs([runs[number] for number in chain])
 
     def _odd_epoch(self, run: EpochRun, expected: int) -> Finding:
-        stored, right = (value.to_bytes(4, "big", signed=True) for value in (run.epoch, expected))
         is_flipped = one_bit_apart(run.epoch, expected)
-        fix = byte_fix(run.position + LEADER_EPOCH_POSITION, stored, right) if is_flipped else None
+        fix = byte_fix(run.position + LEADER_EPOCH_POSITION, run.epoch, expected, 4) if is_flipped else None
         why = "" if fix is None else f": {fix} (in the leader epoch)"
         message = f"leader epoch {run.epoch}, the batches around have {expected}{why}"
         span = run.position, run.first_offset

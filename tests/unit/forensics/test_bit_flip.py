@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 from random import Random
 
-from core.forensics.bit_flip import CRC32_POLYNOMIAL, CRC32C_POLYNOMIAL, ByteFix, find_flipped_bit, flipped_bit_of
+from core.forensics.bit_flip import CRC32_POLYNOMIAL, CRC32C_POLYNOMIAL, ByteFix, byte_fix, find_flipped_bit
 from core.records.checksum import crc32c_by_table
 from tests.support.for_each import for_each
 
@@ -47,11 +47,12 @@ def test_a_bit_behind_the_end_is_none() -> None:
     assert find_flipped_bit(difference(crc32c_by_table, bytes(100), 0), 99, CRC32C_POLYNOMIAL) is None
 
 
-def test_numbers_that_differ_in_a_bit() -> None:
-    assert flipped_bit_of(0x0100, 0x0000, 4) == (2, 0)
-    assert flipped_bit_of(-1, 2**63 - 1, 8) == (0, 7), "the sign"
-    assert flipped_bit_of(5, 6, 8) is None
-    assert flipped_bit_of(5, 5, 8) is None
+def test_numbers_that_differ_in_a_byte() -> None:
+    assert byte_fix(100, 0x0100, 0x0000, 4) == ByteFix(102, 1, 0)
+    assert byte_fix(100, -1, 2**63 - 1, 8) == ByteFix(100, 0xFF, 0x7F), "the sign"
+    assert byte_fix(0, 5, 6, 8) == ByteFix(7, 5, 6)
+    assert byte_fix(0, 0x0100, 0x0001, 4) is None
+    assert byte_fix(0, 5, 5, 8) is None
 
 
 def test_a_fix_says_what_it_is() -> None:
