@@ -34,7 +34,7 @@ from core.forensics.bit_flip import (
 )
 from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, find_legacy_batch
 from core.index.offset_index import MAX_RELATIVE_OFFSET
-from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
+from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, stated_offset
 from core.records.checksum import crc32c, crc32c_of_parts
 from core.records.control_record import LARGEST_MARKER
 from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
@@ -383,15 +383,29 @@ class BatchScanner:
         """Names the damage of a batch whose size is known; its header may still show its offsets."""
         end = batch.position + batch.size_bytes
         header = batch if fix is None else _fixed(batch, fix)
-        first = header.base_offset if isinstance(header, RecordBatch) else header.last_offset
+        first = stated_offset(header)
+        span, base_offset_fix = header.last_offset + 1 - first, None
         if not self._may_hold(first, header.last_offset):
-            return Damage(kind, message, batch.position, end, self._base_offset, batch=batch, fix=fix)
-        span = header.last_offset + 1 - first
+            base_offset_fix = None if fix is None else self._fix_base_offset(header, span)
+            if base_offset_fix is None:
+                return Damage(kind, message, batch.position, end, self._base_offset, batch=batch, fix=fix)
+            message += f"; {base_offset_fix} (in the base offset)"
+            first = self.next_offset
         records = _records_of(header, span)
         if not records:
             message += "; it was a transaction's marker, no record"
         at = batch.position, end, first, first + span
-        return Damage(kind, message, *at, records, batch, fix)
+        return Damage(kind, message, *at, records, batch, fix, base_offset_fix)
+
+    def _fix_base_offset(self, header: Batch, span: int) -> ByteFix | None:
+        """Returns the flipped bit that keeps a mended batch, of offsets that the file can't hold, from continuing the
+        sound batch before it, or None.
+        """
+        right = self.next_offset
+        is_flipped = isinstance(header, RecordBatch) and one_bit_apart(header.base_offset, right)
+        if not is_flipped or not self._may_hold(right, right + span - 1):
+            return None
+        return byte_fix(header.position, header.base_offset, right, 8)
 
     def _may_hold(self, first: int, last: int) -> bool:
         """Says whether a header with these offsets may be believed: the file may hold them, or they continue the sound

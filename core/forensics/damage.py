@@ -67,7 +67,7 @@ class Damage:
 
     `offset`, `end_offset` and `records` are those of its header, as far as that can be; `end_offset` and `records` are
     None if unknown. `batch` is the header itself, if there is one whose frame fits in the file; `fix` the byte that
-    makes the batch sound.
+    makes the batch sound. `base_offset_fix` is a second wrong byte, in the base offset, which no checksum covers.
     """
 
     kind: DamageKind
@@ -79,6 +79,11 @@ class Damage:
     records: int | None = None
     batch: Batch | None = None
     fix: ByteFix | None = None
+    base_offset_fix: ByteFix | None = None
+
+    @property
+    def fixes(self) -> list[ByteFix]:
+        return [fix for fix in (self.fix, self.base_offset_fix) if fix is not None]
 
 
 class DamagedRange(NamedTuple):

@@ -734,17 +734,18 @@ def _mended(hole: Hole) -> Iterator[RecordBatch]:
     """Yields the original of a damaged batch, if one known byte makes it sound. No checksum is of its base offset: a
     batch that names other offsets than those that are missing tells nothing about them.
     """
-    fix = None if hole.damage is None else hole.damage.fix
-    if fix is None:
+    fixes = [] if hole.damage is None else hole.damage.fixes
+    if not fixes:
         return
     try:
         with contextlib.closing(open_salvaging(hole.path)) as file:
             data = bytearray(file.read_at(hole.end_position - hole.position, hole.position))
     except OSError:
         return
-    at = fix.position - hole.position
-    if 0 <= at < len(data) and len(data) >= HEADER_SIZE:
-        data[at] = fix.expected
+    places = [fix.position - hole.position for fix in fixes]
+    if 0 <= min(places) <= max(places) < len(data) >= HEADER_SIZE:
+        for at, fix in zip(places, fixes, strict=True):
+            data[at] = fix.expected
         batch = RecordBatch(memoryview(data), 0, hole.position)
         is_sound = batch.magic == CURRENT_MAGIC and batch.size_bytes == len(data) and batch.computed_crc() == batch.crc
         if is_sound and (hole.start == hole.end or hole.start <= batch.base_offset < hole.end):

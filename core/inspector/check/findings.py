@@ -75,7 +75,8 @@ class Code(StrEnum):
 class Finding:
     """Bytes [position, end_position) of a file; offsets `offset` to `last_offset`, with `records` at stake.
 
-    Numbers are -1 if unknown or absent; `records` is None if unknown. `fix` is the one byte that mends it, if known.
+    Numbers are -1 if unknown or absent; `records` is None if unknown. `fix` is the one byte that mends it, if known;
+    `base_offset_fix` that of `Damage`.
     """
 
     severity: Severity
@@ -88,6 +89,7 @@ class Finding:
     last_offset: int = -1
     records: int | None = 0
     fix: ByteFix | None = None
+    base_offset_fix: ByteFix | None = None
 
 
 def unreadable_finding(error: UnreadableFileError, records: int | None = None) -> Finding:
@@ -124,7 +126,8 @@ def hole_finding(hole: Hole) -> Finding:
 def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
     """Reports damage with which no record is known to be lost; `offset` is where the log ends that it follows."""
     span = damage.position, offset, damage.end_position
-    return Finding(Severity.ERROR, Code(damage.kind.value), str(path), damage.message, *span, fix=damage.fix)
+    finding = Finding(Severity.ERROR, Code(damage.kind.value), str(path), damage.message, *span)
+    return replace(finding, fix=damage.fix, base_offset_fix=damage.base_offset_fix)
 
 
 def claimed_finding(damage: Damage, path: Path) -> Finding:

@@ -365,18 +365,18 @@ class _Planner:
         for finding in damage:
             path = Path(finding.path)
             if finding.fix is not None and self._options.fixes_bits:
-                fix, at = finding.fix, finding.fix.position
-                span = at, at + 1, finding.offset, finding.last_offset
-                step = Step(Action.FIX, path, str(fix), *span, fix=fix)
-            else:
-                why = finding.message if finding.fix is None else f"{finding.message}; --fix-bits would mend it"
-                given_up = _count_sound(finding)
-                if given_up:
-                    why += f"; its {given_up} records are sound, but nothing tells which offsets are theirs"
-                offset, last_offset = (finding.offset, finding.last_offset) if finding.last_offset >= 0 else (-1, -1)
-                span = finding.position, finding.end_position, offset, last_offset
-                why = f"{finding.code}: {why}"
-                step = Step(Action.CUT_OUT, path, why, *span, records=finding.records, given_up=given_up)
+                for fix in filter(None, (finding.fix, finding.base_offset_fix)):
+                    span = fix.position, fix.position + 1, finding.offset, finding.last_offset
+                    self._plan.steps.append(Step(Action.FIX, path, str(fix), *span, fix=fix))
+                continue
+            why = finding.message if finding.fix is None else f"{finding.message}; --fix-bits would mend it"
+            given_up = _count_sound(finding)
+            if given_up:
+                why += f"; its {given_up} records are sound, but nothing tells which offsets are theirs"
+            offset, last_offset = (finding.offset, finding.last_offset) if finding.last_offset >= 0 else (-1, -1)
+            span = finding.position, finding.end_position, offset, last_offset
+            why = f"{finding.code}: {why}"
+            step = Step(Action.CUT_OUT, path, why, *span, records=finding.records, given_up=given_up)
             self._plan.steps.append(step)
 
     def _lay_out(self) -> dict[Path, list[Stretch]]:

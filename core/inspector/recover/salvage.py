@@ -285,8 +285,8 @@ def _region(log_map: LogMap, one: FileDamage) -> _Region:
     is_longer = damage.end_position - damage.position > MAX_BATCH_BYTES  # no batch is as long
     end = damage.position + MAX_BATCH_BYTES if is_longer else damage.end_position
     data = bytearray(file.file.read_at(end - damage.position, damage.position))
-    if damage.fix is not None:
-        data[damage.fix.position - damage.position] = damage.fix.expected
+    for fix in damage.fixes:
+        data[fix.position - damage.position] = fix.expected
     return _Region(
         path=file.path,
         position=damage.position,

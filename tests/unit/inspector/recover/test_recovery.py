@@ -61,6 +61,20 @@ def recover(path: Path, root: Path, options: RecoveryOptions = SALVAGE, filesyst
         recovery.apply(plans(path, options))
 
 
+@for_each("number, bit", [(9, 45), (9, 62), (6, 40), (0, 33)])
+def test_a_batch_with_a_flipped_bit_in_its_base_offset_as_well_is_mended(data_dir: Path, number: int, bit: int) -> None:
+    folder = data_dir / "t-0"
+    before = doors.consume(folder)
+    place = places(folder)[number]
+    data = bytearray(place.path.read_bytes())
+    data[place.position + 7 - bit // 8] ^= 1 << bit % 8
+    data[place.end - 20] ^= 1
+    place.path.write_bytes(data)
+    recover(folder, data_dir, RecoveryOptions(fixes_bits=True))
+    assert doors.consume(folder) == before
+    assert not list(verify(data_dir))
+
+
 def test_a_plan_changes_nothing(data_dir: Path) -> None:
     damage(data_dir / "t-0", 3)
     before = fingerprint(data_dir)
