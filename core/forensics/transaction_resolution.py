@@ -1,7 +1,7 @@
 """Decides how the transactions of a damaged log ended: committed, aborted, open, or unknown.
 
 A transaction's records are visible to read_committed if a commit marker ended it. If that marker can't be read,
-something else must prove whether it was a commit. `find_fates` reads no file: it judges what others found.
+something else must prove whether it was a commit. `TransactionEvidence` reads no file: it judges what others found.
 
 Kafka's rules, from which everything follows:
 
@@ -32,8 +32,7 @@ A snapshot that still has a transaction open proves nothing: a broker that passe
 Missing offsets raise no doubt if no marker can have been there (`MissingRange.may_hold_marker`), nor between two
 batches of a producer whose sequence numbers say that all of them were records of its own.
 
-Reads the evidence in a partition's files for `find_fates`: the whole log, its transaction indexes and its snapshots.
-Reads only.
+`read_evidence` gathers it from a partition's files: the whole log, its transaction indexes and its snapshots.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -115,22 +114,30 @@ class TransactionFate:
     """One transaction, or a part of one that nothing proves to belong to the rest.
 
     `first_offset` and `last_offset` are of its readable records, which are in `batches` as (base, last offset).
-    `marker` is the readable one that decides. `marker_offset` is where the marker is, or was by the index, or None if
-    unknown. `is_ended`: it is proven to have ended. `missing`: the missing offsets [start, end) in which its marker may
-    lie.
+    `possible` are the fates that the evidence allows. `marker` is the readable one that decides. `marker_offset` is
+    where the marker is, or was by the index, or None if unknown. `missing`: the missing offsets [start, end) in which
+    its marker may lie.
     """
 
     producer_id: int
     producer_epoch: int
     batches: tuple[tuple[int, int], ...]
-    fate: FateKind
+    possible: frozenset[FateKind]
     evidence: str
-    is_ended: bool
     marker: Marker | None = None
     marker_offset: int | None = None
     missing: tuple[tuple[int, int], ...] = ()
     next_epoch: int | None = None
     """The epoch of whatever is known next of the producer."""
+
+    @property
+    def fate(self) -> FateKind:
+        return next(iter(self.possible)) if len(self.possible) == 1 else FateKind.UNKNOWN
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it is proven to have ended."""
+        return FateKind.OPEN not in self.possible
 
     @property
     def first_offset(self) -> int:
@@ -154,46 +161,65 @@ class TransactionFate:
         return f"record{'s' * (not is_one)} {', '.join(texts)}"
 
 
-def find_fates(
-    events: Iterable[TransactionalBatch | Marker],
-    missing: Iterable[MissingRange],
-    indexes: Iterable[SegmentIndex],
-    snapshots: Iterable[ProducerSnapshotAt],
-) -> list[TransactionFate]:
-    """Returns the fate of every transaction with a readable record, by first offsets.
+class TransactionEvidence(NamedTuple):
+    """What is known of a log's transactions.
 
     `events`: every readable transactional batch and marker, in order of offsets. `missing`: the unreadable offsets, up
     to the log's end. A cleaner takes no marker of a transaction that still has records: the offsets that it took can't
     hold one that matters. `indexes`: of every segment, also of one whose log is gone.
     """
-    by_producer = _by_producer(events)
-    gaps = _Gaps(missing)
-    index = _Indexes(by_producer, gaps, indexes)
-    known = sorted(snapshots, key=lambda snapshot: snapshot.offset)
-    while True:
-        producers = [_Producer(producer_id, those, gaps, index, known) for producer_id, those in by_producer.items()]
-        found = [fate for producer in producers for fate in producer.fates()]
-        certain = {offset: producer.producer_id for producer in producers for offset in producer.certain_ends}
-        if not index.add_certain_ends(certain):  # else they leave others less room
-            return sorted(found, key=lambda fate: fate.first_offset)
 
+    events: list[TransactionalBatch | Marker]
+    missing: list[MissingRange]
+    indexes: list[SegmentIndex]
+    snapshots: list[ProducerSnapshotAt]
 
-def find_proven(
-    events: Iterable[TransactionalBatch | Marker], missing: Iterable[MissingRange], indexes: Iterable[SegmentIndex]
-) -> list[AbortedTransaction]:
-    """Returns the entries of transaction indexes that agree with the log, one for each marker, in order; with the
-    arguments of `find_fates`.
-    """
-    found = _Indexes(_by_producer(events), _Gaps(missing), indexes).entries.values()
-    entries = sorted((entry for of_producer in found for entry, _ in of_producer), reverse=True)
-    return sorted({entry.last_offset: entry for entry in entries}.values(), key=lambda entry: entry.last_offset)
+    def fates(self) -> list[TransactionFate]:
+        """Returns the fate of every transaction with a readable record, by first offsets."""
+        gaps, by_producer = _Gaps(self.missing), self._by_producer()
+        index = _Indexes(by_producer, gaps, self.indexes)
+        known = sorted(self.snapshots, key=lambda snapshot: snapshot.offset)
+        while True:
+            producers = [_Producer(*one, gaps, index, known) for one in by_producer.items()]
+            found = [fate for producer in producers for fate in producer.fates()]
+            certain = {offset: producer.producer_id for producer in producers for offset in producer.certain_ends}
+            if not index.add_certain_ends(certain):  # else they leave others less room
+                return sorted(found, key=lambda fate: fate.first_offset)
 
+    def proven_aborted(self) -> list[AbortedTransaction]:
+        """Returns the entries of the transaction indexes that agree with the log, one for each marker, in order."""
+        found = _Indexes(self._by_producer(), _Gaps(self.missing), self.indexes).entries.values()
+        entries = sorted((entry for of_producer in found for entry, _ in of_producer), reverse=True)
+        return sorted({entry.last_offset: entry for entry in entries}.values(), key=lambda entry: entry.last_offset)
 
-def _by_producer(events: Iterable[TransactionalBatch | Marker]) -> dict[int, list[TransactionalBatch | Marker]]:
-    result: dict[int, list[TransactionalBatch | Marker]] = defaultdict(list)
-    for event in events:
-        result[event.producer_id].append(event)
-    return result
+    def _by_producer(self) -> dict[int, list[TransactionalBatch | Marker]]:
+        result: dict[int, list[TransactionalBatch | Marker]] = defaultdict(list)
+        for event in self.events:
+            result[event.producer_id].append(event)
+        return result
+
+    def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
+        """Adds damaged batches whose contents are known."""
+        contents = LogContents()
+        offsets = []
+        for batch in batches:
+            contents.take(batch)
+            offsets.append((batch.base_offset, batch.last_offset + 1))
+        offsets.sort()
+        ends = accumulate((end for _, end in offsets), max)
+        known = [(start, end) for (start, _), end in zip(offsets, ends, strict=True)]
+        missing = [rest for gap in self.missing for rest in _without(gap, known)] if known else self.missing
+        mended = [e._replace(is_mended=True) if isinstance(e, Marker) else e for e in contents.events]
+        return self._replace(events=sorted([*self.events, *mended], key=_offset), missing=missing)
+
+    def with_appended(self, contents: LogContents, log_end: int) -> TransactionEvidence:
+        """Adds batches to be appended to the log, which ends at `log_end`. The indexes do not list those."""
+        evidence = self._replace(
+            events=self.events + contents.events,
+            missing=self.missing + contents.missing,
+            indexes=[index._replace(end_offset=min(index.end_offset, log_end)) for index in self.indexes],
+        )
+        return evidence.with_mended(contents.mended) if contents.mended else evidence
 
 
 class _Gaps:
@@ -231,8 +257,7 @@ class _Indexes:
     ) -> None:
         self._events = events
         self._gaps = gaps
-        self._log_start = min((e.base_offset if isinstance(e, TransactionalBatch) else e.offset
-                               for of_producer in events.values() for e in of_producer[:1]), default=0)  # fmt: skip
+        self._log_start = min((_offset(of_producer[0]) for of_producer in events.values()), default=0)
         self._offsets = {p: [_offset(e) for e in of_producer] for p, of_producer in events.items()}
         self.entries: dict[int, list[tuple[AbortedTransaction, str]]] = defaultdict(list)
         """By producer id: the entries that agree with the log, each with its file's name."""
@@ -404,13 +429,9 @@ class _Producer:
 
     def fates(self) -> list[TransactionFate]:
         """Judges from the last one back: a part may go on in the next one, and then has its fate."""
-        later: TransactionFate | None = None
-        later_outcomes: frozenset[FateKind] = frozenset()
-        found = []
+        found: list[TransactionFate] = []
         for part in reversed(self._parts()):
-            fate, outcomes = self._fate_of(part, later, later_outcomes)
-            found.append(fate)
-            later, later_outcomes = fate, outcomes
+            found.append(self._fate_of(part, found[-1] if found else None))
         return found[::-1]
 
     def _parts(self) -> list[_Part]:
@@ -441,36 +462,26 @@ class _Producer:
         lost_records = (following.base_sequence - batch.last_sequence - 1) & MAX_SEQUENCE
         return lost_records != sum(gap.end - gap.start for gap in missing)  # else they are all this producer's records
 
-    def _fate_of(
-        self, part: _Part, later: TransactionFate | None, later_outcomes: frozenset[FateKind]
-    ) -> tuple[TransactionFate, frozenset[FateKind]]:
+    def _fate_of(self, part: _Part, later: TransactionFate | None) -> TransactionFate:
         first, last = part.batches[0].base_offset, part.batches[-1].last_offset
         following = part.following
         next_offset = _END if following is None else _offset(following)
         missing = list(self._without_others(self._gaps.between(last + 1, next_offset)))
         if not missing and isinstance(following, Marker):
-            return self._ended_by(part, following)
+            fate = self._describe(part, {_outcome(following)}, f"marker at offset {following.offset}")
+            return replace(fate, marker=following, marker_offset=following.offset)
         cover = self._indexes.find_cover(self.producer_id, first, last)
         if cover is None:
-            return self._weigh(part, missing, later, later_outcomes)
+            return self._weigh(part, missing, later)
         entry, name = cover
         marker = following if isinstance(following, Marker) and following.offset == entry.last_offset else None
-        fate = self._describe(
-            part,
-            FateKind.ABORTED,
-            f"{name} has it as aborted at offset {entry.last_offset}",
-            [gap for gap in missing if gap.start <= entry.last_offset < gap.end],
-        )
-        return replace(fate, marker=marker, marker_offset=entry.last_offset), frozenset({FateKind.ABORTED})
+        why = f"{name} has it as aborted at offset {entry.last_offset}"
+        within = [gap for gap in missing if gap.start <= entry.last_offset < gap.end]
+        fate = self._describe(part, {FateKind.ABORTED}, why, within)
+        return replace(fate, marker=marker, marker_offset=entry.last_offset)
 
-    def _weigh(
-        self,
-        part: _Part,
-        missing: Sequence[MissingRange],
-        later: TransactionFate | None,
-        later_outcomes: frozenset[FateKind],
-    ) -> tuple[TransactionFate, frozenset[FateKind]]:
-        """Judges a part whose marker may be missing, and that no index has as aborted."""
+    def _weigh(self, part: _Part, missing: Sequence[MissingRange], later: TransactionFate | None) -> TransactionFate:
+        """Judges a part whose marker may be missing, and that no index has as aborted; `later` is the next part."""
         following = part.following
         end, proof = self._find_end(part)
         within = [gap._replace(end=min(gap.end, end or _END)) for gap in missing if gap.start < (end or _END)]
@@ -484,32 +495,24 @@ class _Producer:
         if end is None and isinstance(following, Marker):
             outcomes.add(_outcome(following))
         elif end is None:
-            outcomes |= {FateKind.OPEN} if following is None else later_outcomes
+            outcomes |= {FateKind.OPEN} if later is None else later.possible
         elif sum(gap.end - gap.start for gap in within) == 1:
             self.certain_ends.append(within[0].start)
-        possible = frozenset(outcomes)
-        if possible == {FateKind.OPEN}:
-            return self._describe(part, FateKind.OPEN, "no marker up to the log's end"), possible
+        if outcomes == {FateKind.OPEN}:
+            return self._describe(part, outcomes, "no marker up to the log's end")
         text = "; ".join(_texts(proof, within, doubts, self._names(within)))
-        fate = FateKind.UNKNOWN if len(possible) > 1 else next(iter(possible))
-        found = self._describe(part, fate, text or (later.evidence if later else ""), within)
-        return replace(found, is_ended=FateKind.OPEN not in possible), possible
-
-    def _ended_by(self, part: _Part, marker: Marker) -> tuple[TransactionFate, frozenset[FateKind]]:
-        fate = self._describe(part, _outcome(marker), f"marker at offset {marker.offset}")
-        return replace(fate, marker=marker, marker_offset=marker.offset), frozenset({fate.fate})
+        return self._describe(part, outcomes, text or (later.evidence if later else ""), within)
 
     def _describe(
-        self, part: _Part, fate: FateKind, evidence: str, within: Sequence[MissingRange] = ()
+        self, part: _Part, possible: Set[FateKind], evidence: str, within: Sequence[MissingRange] = ()
     ) -> TransactionFate:
         """Describes its fate; `within`: where its marker is missing."""
         return TransactionFate(
             self.producer_id,
             part.batches[0].producer_epoch,
             tuple((batch.base_offset, batch.last_offset) for batch in part.batches),
-            fate,
+            frozenset(possible),
             evidence,
-            is_ended=fate is not FateKind.OPEN,
             missing=tuple((gap.start, gap.end) for gap in within),
             next_epoch=self._next_epoch(part.batches[-1].last_offset, part.following),
         )
@@ -624,46 +627,6 @@ class LogContents:
     def pass_over(self, hole: Hole) -> None:
         self.missing.append(_missing_range(hole))
         self.mended += _mended(hole)
-
-
-class TransactionEvidence(NamedTuple):
-    """The arguments of `find_fates`."""
-
-    events: list[TransactionalBatch | Marker]
-    missing: list[MissingRange]
-    indexes: list[SegmentIndex]
-    snapshots: list[ProducerSnapshotAt]
-
-    def fates(self) -> list[TransactionFate]:
-        return find_fates(*self)
-
-    def proven_aborted(self) -> list[AbortedTransaction]:
-        """Returns the entries of the transaction indexes that agree with the log."""
-        return find_proven(self.events, self.missing, self.indexes)
-
-    def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
-        """Adds damaged batches whose contents are known."""
-        contents = LogContents()
-        offsets = []
-        for batch in batches:
-            contents.take(batch)
-            offsets.append((batch.base_offset, batch.last_offset + 1))
-        offsets.sort()
-        ends = accumulate((end for _, end in offsets), max)
-        known = [(start, end) for (start, _), end in zip(offsets, ends, strict=True)]
-        missing = [rest for gap in self.missing for rest in _without(gap, known)] if known else self.missing
-        mended = [e._replace(is_mended=True) if isinstance(e, Marker) else e for e in contents.events]
-        events = sorted([*self.events, *mended], key=lambda e: e.offset if isinstance(e, Marker) else e.base_offset)
-        return self._replace(events=events, missing=missing)
-
-    def with_appended(self, contents: LogContents, log_end: int) -> TransactionEvidence:
-        """Adds batches to be appended to the log, which ends at `log_end`. The indexes do not list those."""
-        evidence = self._replace(
-            events=self.events + contents.events,
-            missing=self.missing + contents.missing,
-            indexes=[index._replace(end_offset=min(index.end_offset, log_end)) for index in self.indexes],
-        )
-        return evidence.with_mended(contents.mended) if contents.mended else evidence
 
 
 def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[MissingRange]:

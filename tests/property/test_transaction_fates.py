@@ -12,8 +12,8 @@ from core.forensics.transaction_resolution import (
     ProducerSnapshotAt,
     SegmentIndex,
     TransactionalBatch,
+    TransactionEvidence,
     TransactionFate,
-    find_fates,
 )
 from core.index.transaction_index import AbortedTransaction
 from core.records.control_record import FateKind, Marker
@@ -140,7 +140,7 @@ class Evidence:
                 events.append(
                     TransactionalBatch(item.producer, item.epoch, item.base, item.end - 1, item.sequence, last)
                 )
-        return find_fates(events, self.missing, self.indexes, self.snapshots)
+        return TransactionEvidence(events, self.missing, self.indexes, self.snapshots).fates()
 
 
 def damage(history: History, random: Random, *, ranges: int, flips: bool = False) -> Evidence:

@@ -47,10 +47,10 @@ def test_consumers_get_what_was_committed(tmp_path: Path, seed: int) -> None:
             if random.random() < 0.6:
                 append_marker(log, producer, is_commit=is_commit)
                 marker = Marker(producer, 0, log.log_end_offset - 1, is_commit)
-            fate = FateKind.COMMITTED if is_commit else random.choice((FateKind.ABORTED, FateKind.UNKNOWN))
-            if marker is not None and not is_commit:
-                fate = FateKind.ABORTED
-            fates.append(TransactionFate(producer, 0, tuple(batches), fate, "", True, marker))
+            possible = frozenset({FateKind.COMMITTED if is_commit else FateKind.ABORTED})
+            if marker is None and not is_commit and random.random() < 0.5:
+                possible |= {FateKind.COMMITTED}
+            fates.append(TransactionFate(producer, 0, tuple(batches), possible, "", marker))
             committed |= {base for base, _ in batches} if is_commit else set()
             continue
         start = log.log_end_offset
@@ -63,7 +63,7 @@ def test_consumers_get_what_was_committed(tmp_path: Path, seed: int) -> None:
         else:
             open_.setdefault(producer, []).append((start, start))
     stable = min([batches[0][0] for batches in open_.values()] + [log.log_end_offset])
-    fates += [TransactionFate(p, 0, tuple(those), FateKind.OPEN, "", False) for p, those in open_.items()]
+    fates += [TransactionFate(p, 0, tuple(those), frozenset({FateKind.OPEN}), "") for p, those in open_.items()]
     log.judged = ServedTransactions(fates, stable)
     assert log.last_stable_offset == stable
     for make_filter in (AbortedFilter, JavaFilter):

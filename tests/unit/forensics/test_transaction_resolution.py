@@ -6,8 +6,7 @@ from core.forensics.transaction_resolution import (
     MissingRange,
     SegmentIndex,
     TransactionalBatch,
-    find_fates,
-    find_proven,
+    TransactionEvidence,
 )
 from core.index.transaction_index import AbortedTransaction
 from core.records.control_record import Marker
@@ -35,7 +34,7 @@ CASES = {
 @for_each("case", CASES)
 def test_batches_with_a_missing_offset_between_them(case: str) -> None:
     first, following, expected = CASES[case]
-    fates = find_fates([first, following], [MissingRange(12, 13)], [], [])
+    fates = TransactionEvidence([first, following], [MissingRange(12, 13)], [], []).fates()
     assert [[base for base, _ in fate.batches] for fate in fates] == expected
 
 
@@ -44,14 +43,14 @@ def test_of_two_entries_with_one_marker_the_whole_transactions_is_taken() -> Non
     events = [FIRST, FIRST._replace(base_offset=12, last_offset=13), Marker(7, 3, 14, is_commit=False)]
     whole, rest = (AbortedTransaction(7, first, 14, 10) for first in (10, 12))
     for entries in ((whole, rest), (rest, whole)):
-        assert find_proven(events, [], [SegmentIndex(0, 20, entries, is_synced=True)]) == [whole]
+        indexes = [SegmentIndex(0, 20, entries, is_synced=True)]
+        assert TransactionEvidence(events, [], indexes, []).proven_aborted() == [whole]
 
 
 def test_ones_marker_is_not_where_the_index_has_that_of_another_producer() -> None:
     other = TransactionalBatch(9, 0, base_offset=5, last_offset=5, base_sequence=0, last_sequence=0)
     index = SegmentIndex(0, 20, (AbortedTransaction(9, 5, 12, 5),), is_synced=False)
     for indexes, missing in (([], ((12, 14),)), ([index], ((13, 14),))):
-        (fate,) = [
-            one for one in find_fates([other, FIRST], [MissingRange(12, 14)], indexes, []) if one.producer_id == 7
-        ]
+        evidence = TransactionEvidence([other, FIRST], [MissingRange(12, 14)], indexes, [])
+        (fate,) = [one for one in evidence.fates() if one.producer_id == 7]
         assert fate.missing == missing
