@@ -32,10 +32,10 @@ from core.forensics.bit_flip import (
     find_flipped_bit,
     one_bit_apart,
 )
-from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, find_legacy_batch
+from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, crc_of, find_batch, find_legacy_batch
 from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, stated_offset
-from core.records.checksum import crc32c, crc32c_of_parts
+from core.records.checksum import crc32c
 from core.records.control_record import LARGEST_MARKER
 from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
@@ -339,7 +339,7 @@ class BatchScanner:
             size = LOG_OVERHEAD + length
             if not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES) or not self._may_end_at(position + size):
                 continue
-            if self._crc_of(position, size) == RecordBatch(head, 0, position).crc:
+            if crc_of(self._bytes, position, size) == RecordBatch(head, 0, position).crc:
                 data = bytearray(self._bytes(size, position))
                 data[_LENGTH_POSITION:LOG_OVERHEAD] = length.to_bytes(4, "big")
                 batch = RecordBatch(memoryview(data), 0, position)
@@ -422,14 +422,7 @@ class BatchScanner:
         """Says whether a batch larger than Kafka takes by default is one: it is not read whole before that is known."""
         if head[MAGIC_POSITION] != CURRENT_MAGIC:
             return False
-        return bool(self._crc_of(position, size) == RecordBatch(head, 0, position).crc)
-
-    def _crc_of(self, position: int, size: int) -> int:
-        """Computes the checksum of a batch of the current magic there, never reading all of it at once: a frame may
-        claim 100 MiB and have nothing to do with a batch.
-        """
-        starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
-        return int(crc32c_of_parts(self._bytes(min(_READ_BYTES, position + size - start), start) for start in starts))
+        return bool(crc_of(self._bytes, position, size) == RecordBatch(head, 0, position).crc)
 
     def _base_offset_at(self, position: int) -> int | None:
         if self.size_bytes - position < ENTRY_HEADER_SIZE:
@@ -455,7 +448,7 @@ class BatchScanner:
             return False
         head = self._bytes(HEADER_SIZE, position) if left >= HEADER_SIZE else memoryview(b"")
         if len(head) == HEADER_SIZE and head[MAGIC_POSITION] == CURRENT_MAGIC:
-            return bool(self._crc_of(position, size) == RecordBatch(head, 0, position).crc)
+            return bool(crc_of(self._bytes, position, size) == RecordBatch(head, 0, position).crc)
         batch = read_batch(self._bytes(size, position), 0)
         return bool(batch.computed_crc() == batch.crc)
 

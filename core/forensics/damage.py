@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -158,29 +158,15 @@ def find_batch(file: File, position: int, end: int, min_offset: int, max_offset:
     """Finds the first sound batch in the file's bytes [position, end) whose offsets lie in [min_offset, max_offset), or
     None. Batches of magic 0 and 1 are not looked for.
     """
-    while end - (position := _past_hole(file, position)) >= HEADER_SIZE:
-        data = memoryview(file.read_at(min(_READ_BYTES, end - position), position))
-        if len(data) < HEADER_SIZE:
-            return None
-        whole = bytes(data)
-        found = whole.find(_MAGIC, MAGIC_POSITION)
-        while found >= 0:
+    offsets = range(min_offset, max_offset)
+    for data, data_position in _windows(file, position, end, HEADER_SIZE):
+        found = data.find(_MAGIC, MAGIC_POSITION)
+        while 0 <= found <= len(data) - HEADER_SIZE + MAGIC_POSITION:
             start = found - MAGIC_POSITION
-            if len(data) - start < HEADER_SIZE:
-                break
-            batch = _find_sound_batch(
-                file=file,
-                data=data,
-                start=start,
-                position=position + start,
-                end=end,
-                min_offset=min_offset,
-                max_offset=max_offset,
-            )
+            batch = _find_sound_batch(file, memoryview(data), start, data_position + start, end, offsets)
             if batch is not None:
                 return batch
-            found = whole.find(_MAGIC, found + 1)
-        position += len(data) - HEADER_SIZE + 1
+            found = data.find(_MAGIC, found + 1)
     return None
 
 
@@ -192,24 +178,31 @@ def find_legacy_batch(
     file: File, position: int, end: int, min_offset: int, max_offset: int
 ) -> LegacyRecordBatch | None:
     """Does the same as `find_batch`, for messages of magic 0 and 1."""
-    while end - (position := _past_hole(file, position)) >= MIN_MESSAGE_SIZE:
-        data = file.read_at(min(_READ_BYTES, end - position), position)
+    for data, data_position in _windows(file, position, end, MIN_MESSAGE_SIZE):
         is_zero = data.count(0) == len(data)  # which looks like magic 0 at each byte, and is of no length
         for match in () if is_zero else re.finditer(_LEGACY_FRAME, data):
-            start = match.start()
-            offset, length = _OFFSET_AND_LENGTH.unpack_from(data, start)
-            left = min(end - position - start - LOG_OVERHEAD, MAX_BATCH_BYTES)
+            offset, length = _OFFSET_AND_LENGTH.unpack_from(data, match.start())
+            start = data_position + match.start()
+            left = min(end - start - LOG_OVERHEAD, MAX_BATCH_BYTES)
             if not min_offset <= offset < max_offset or not MIN_MESSAGE_SIZE <= length <= left:
                 continue
             with contextlib.suppress(CorruptRecordError):
-                whole = memoryview(file.read_at(LOG_OVERHEAD + length, position + start))
-                batch = read_batch(whole, 0, position + start)
+                batch = read_batch(memoryview(file.read_at(LOG_OVERHEAD + length, start)), 0, start)
                 if isinstance(batch, LegacyRecordBatch) and batch.computed_crc() == batch.crc:
                     return batch
-        if len(data) < _READ_BYTES:
-            return None
-        position += len(data) - HEADER_SIZE + 1
     return None
+
+
+def _windows(file: File, position: int, end: int, least_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Yields the file's bytes [position, end) in pieces, with their positions: each header lies whole in one of them.
+    Passes over holes of the file, and a rest that is too small for a batch.
+    """
+    while end - (position := _past_hole(file, position)) >= least_bytes:
+        data = file.read_at(min(_READ_BYTES, end - position), position)
+        yield data, position
+        if len(data) < _READ_BYTES:
+            return
+        position += len(data) - HEADER_SIZE + 1
 
 
 def _past_hole(file: File, position: int) -> int:
@@ -218,7 +211,7 @@ def _past_hole(file: File, position: int) -> int:
 
 
 def _find_sound_batch(
-    file: File, data: memoryview, start: int, position: int, end: int, min_offset: int, max_offset: int
+    file: File, data: memoryview, start: int, position: int, end: int, offsets: range
 ) -> RecordBatch | None:
     """Reads the batch at that position of the file, which is `start` in `data`; None if there is no sound one. Headers
     that make no sense are passed over before anything else is read.
@@ -230,12 +223,12 @@ def _find_sound_batch(
     if size > min(end - position, MAX_BATCH_BYTES):
         return None
     header = RecordBatch(data, start, position)
-    if not min_offset <= header.base_offset < header.next_offset <= max_offset:
+    if header.base_offset not in offsets or not header.base_offset < header.next_offset <= offsets.stop:
         return None
     if not 0 <= header.count <= header.last_offset_delta + 1:
         return None
     if size > len(data) - start:
-        if size > _READ_BYTES and _crc_of(file, position, size) != header.crc:
+        if size > _READ_BYTES and crc_of(file.read_at, position, size) != header.crc:
             return None
         data, start = memoryview(file.read_at(size, position)), 0
         if len(data) < size:
@@ -244,7 +237,9 @@ def _find_sound_batch(
     return batch if batch.computed_crc() == batch.crc else None
 
 
-def _crc_of(file: File, position: int, size: int) -> int:
-    """Computes the checksum of the bytes of a batch there, without reading all of them at once."""
+def crc_of(read: Callable[[int, int], bytes | memoryview], position: int, size: int) -> int:
+    """Computes the checksum of a batch of the current magic there, never reading all of it at once: a frame may claim
+    100 MiB and have nothing to do with a batch. `read` takes a size and a position, as `File.read_at` does.
+    """
     starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
-    return crc32c_of_parts(file.read_at(min(_READ_BYTES, position + size - start), start) for start in starts)
+    return crc32c_of_parts(read(min(_READ_BYTES, position + size - start), start) for start in starts)
