@@ -53,10 +53,9 @@ class _IndexTable(FileTable):
             self.problems.append("there is no .log beside it that can be read")
 
     def _row(self, number: int) -> FileRow:
-        first, second = self._entries[number]
+        cells = dict(zip(self.columns, self._entries[number], strict=True))
         relative = self._entries[number][self.OFFSET_FIELD]
-        offset = self.base_offset + relative
-        cells = dict(zip(self.columns, self._cells(first, second), strict=True))
+        cells["offset"] = offset = self.base_offset + relative
         position = number * self._size
         if self._entries.file.unreadable_in(position, position + self._size):
             comparison = Comparison(Fit.UNKNOWN, "the disk does not give this entry: the zeros stand for it")
@@ -74,9 +73,6 @@ class _IndexTable(FileTable):
             return None
         following = bisect_right(self._entries, int(text) - self.base_offset, key=itemgetter(self.OFFSET_FIELD))
         return max(following - 1, 0)
-
-    @abstractmethod
-    def _cells(self, first: int, second: int) -> tuple[int, int]: ...
 
     @abstractmethod
     def _compare(self, log: SegmentLog, number: int, offset: int) -> Comparison: ...
@@ -119,9 +115,6 @@ class OffsetIndexTable(_IndexTable):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, FileKind.OFFSET_INDEX, ("offset", "position"))
-
-    def _cells(self, first: int, second: int) -> tuple[int, int]:
-        return self.base_offset + first, second
 
     def _find_problems(self) -> None:
         super()._find_problems()
@@ -196,9 +189,6 @@ class TimeIndexTable(_IndexTable):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, FileKind.TIME_INDEX, ("timestamp", "offset"))
-
-    def _cells(self, first: int, second: int) -> tuple[int, int]:
-        return first, self.base_offset + second
 
     def _compare(self, log: SegmentLog, number: int, offset: int) -> Comparison:
         timestamp = self._entries[number][0]

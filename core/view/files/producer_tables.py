@@ -1,7 +1,7 @@
 """Producer snapshots and transaction indexes, compared with the log.
 
-`SmallLog` has facts that need the whole log, if it is small: the findings of `plog verify` in a partition's folder, and
-the producers of its batches.
+`FolderLogs` has facts that need the whole log, if it is small: the findings of `plog verify` in a partition's folder,
+and the producers of its batches.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ MOST_BYTES = 16 * 1024 * 1024
 """The most bytes of logs that are read: a tenth of a second for small batches."""
 
 
-class SmallLog:
-    """Owned by one task. Raises OSError as the disk says."""
+class FolderLogs:
+    """The logs of a partition's folder, each opened at its first use; owned by one task. Raises OSError as the disk
+    says.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.logs = find_offset_files(folder, LOG_SUFFIX)
+        self._opened: dict[Path, SegmentLog | None] = {}
 
     @cached_property
     def why_not_read(self) -> str:
@@ -92,17 +95,11 @@ class SmallLog:
             return producers
         return f"no segment begins at offset {offset}, and the log ends at {end_offset}"
 
-
-class FolderLogs:
-    """The logs of a partition's folder, each opened at its first use; owned by one task."""
-
-    def __init__(self, small: SmallLog) -> None:
-        self._small = small
-        self._opened: dict[Path, SegmentLog | None] = {}
+    # --- places
 
     def batch_of(self, offset: int) -> tuple[SegmentLog, Batch] | NoBatch:
         """Finds the first batch that ends with the offset or after it, in the segment that it should be in."""
-        path = next((path for base_offset, path in reversed(self._small.logs) if base_offset <= offset), None)
+        path = next((path for base_offset, path in reversed(self.logs) if base_offset <= offset), None)
         if path is None:
             return NoBatch.END
         if path not in self._opened:
@@ -130,8 +127,7 @@ class _FolderTable(FileTable):
     def __init__(self, path: Path, kind: FileKind, columns: list[str]) -> None:
         super().__init__(path, kind, columns)
         with accessing(path):
-            self._small = SmallLog(path.parent)
-            self._logs = FolderLogs(self._small)
+            self._logs = FolderLogs(path.parent)
             self._file = open_salvaging(path)
 
     def close(self) -> None:
@@ -162,12 +158,12 @@ class SnapshotTable(_FolderTable):
 
     @cached_property
     def _producers(self) -> ProducerCheck | str:
-        return self._small.producers_at(self.offset)
+        return self._logs.producers_at(self.offset)
 
     @cached_property
     def _wrong(self) -> dict[int, str]:
         """Messages of `plog verify`, by producer id."""
-        messages = (finding.message for finding in self._small.findings_of(self.path))
+        messages = (finding.message for finding in self._logs.findings_of(self.path))
         parted = (message.removeprefix("producer ").partition(": ") for message in messages)
         return {int(producer_id): said for producer_id, _, said in parted if producer_id.lstrip("-").isdecimal()}
 
@@ -188,7 +184,7 @@ class SnapshotTable(_FolderTable):
         facts = producers.find_producer(entry.producer_id)
         if facts is None:
             return Comparison(Fit.UNKNOWN, "the log does not show this producer", place, offset)
-        start_offset = self._small.logs[0][0]
+        start_offset = self._logs.logs[0][0]
         is_other = any(True for _ in producers.check_snapshot([entry], self.path, start_offset))
         said = _facts_text(facts)
         if is_other:
@@ -214,7 +210,7 @@ class TransactionIndexTable(_FolderTable):
         size_bytes = self._file.size()
         if size_bytes % ENTRY.size:
             self.problems.append(f"transaction index of {size_bytes} bytes, expected a multiple of {ENTRY.size}")
-        found = [finding.message for finding in self._small.findings_of(path) if finding.position < 0]
+        found = [finding.message for finding in self._logs.findings_of(path) if finding.position < 0]
         self.problems += [message for message in found if message not in self.problems]
 
     @property
@@ -224,7 +220,7 @@ class TransactionIndexTable(_FolderTable):
     @cached_property
     def _wrong(self) -> dict[int, str]:
         """Messages of `plog verify`, by the number of the entry."""
-        found = [finding for finding in self._small.findings_of(self.path) if finding.position >= 0]
+        found = [finding for finding in self._logs.findings_of(self.path) if finding.position >= 0]
         return {one.position // ENTRY.size: one.message.partition(": ")[2] or one.message for one in found}
 
     def _row(self, number: int) -> FileRow:
@@ -246,7 +242,7 @@ class TransactionIndexTable(_FolderTable):
         found = self._look(entry)
         if number in self._wrong:
             return found._replace(fit=Fit.NO, log=self._wrong[number])
-        if found.fit is Fit.NO and not self._small.why_not_read:
+        if found.fit is Fit.NO and not self._logs.why_not_read:
             return found._replace(fit=Fit.UNKNOWN)  # as the index is believed, by the rules
         return found
 
@@ -277,7 +273,7 @@ class TransactionIndexTable(_FolderTable):
         ):
             said = f"{aborted} what it wrote from offset {entry.first_offset} on"
             return Comparison(Fit.YES, said, place, entry.last_offset)
-        is_complete = self._small.logs[0][0] == 0
+        is_complete = self._logs.logs[0][0] == 0
         said = f"{aborted}; no batch of its transaction begins at offset {entry.first_offset}"
         return Comparison(Fit.NO if is_complete else Fit.UNKNOWN, said, place, entry.last_offset)
 
