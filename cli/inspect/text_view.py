@@ -14,6 +14,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.keys import format_key
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -132,19 +133,8 @@ _ALWAYS = (
     ("y", "show, and copy, the command line that shows the same"),
     ("q", "quit"),
 )
-_NAMES = {
-    "question_mark": "?",
-    "colon": ":",
-    "slash": "/",
-    "escape": "Esc",
-    "enter": "Enter",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "plus": "+",
-    "minus": "-",
-    "full_stop": ".",
-    "tab": "Tab",
-}
+_NAMES = {"tab": "Tab", "left": "left", "right": "right"}
+"""Keys that Textual would name by signs, which not all terminals show."""
 _FRAME_LINES = 4
 
 
@@ -183,7 +173,7 @@ class HelpPanel(_Panel):
     def __init__(self, text: str, keys: Sequence[tuple[str, str]], bindings: Sequence[tuple[str, str]]) -> None:
         """`bindings` are keys by Textual's names, and their actions."""
         always = {key for key, _ in _ALWAYS}
-        named = [(_NAMES.get(key, key), meaning) for key, meaning in bindings]
+        named = [(_NAMES.get(key) or format_key(key), meaning) for key, meaning in bindings]
         all_keys = [*keys, *(pair for pair in named if pair[0] not in always), *_ALWAYS]
         paragraphs = [" ".join(part.split()) for part in text.strip().split("\n\n")]
         lines = [line for part in paragraphs for line in (TextLine(part), TextLine(""))]
