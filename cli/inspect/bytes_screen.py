@@ -284,16 +284,10 @@ class BytesView(LineView):
         self.go_to(self.position)
         self.refresh()
 
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        number = self.top + event.y
-        if event.x >= self.size.width - 1 and self.count > self.page_size:
-            self.move_to(self.count * event.y // self.page_size)
-            return
-        column = self._column_at(event.x)
-        if number >= self.count or column is None:
-            return
-        position = number * self.bytes_a_line + column
+    def line_clicked(self, number: int, x: int) -> None:
+        """Does the same with the byte that is drawn there."""
+        column = self._column_at(x)
+        position = self.size_bytes if column is None else number * self.bytes_a_line + column
         if position == self.position:
             self.action_choose()
         elif position < self.size_bytes:

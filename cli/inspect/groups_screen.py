@@ -184,8 +184,7 @@ which have the last state that was written. Then it is not known whether a group
     def take(self, found: tuple[GroupListing, str]) -> None:
         listing, note = found
         self.view.show([self._row(group, is_seen=listing.is_whole) for group in listing.groups])
-        self.tell_problems(listing.problems)
-        self.tell_progress(listing.done, listing.total, note)
+        self.tell_of(listing, note)
         if listing.is_whole:
             self.say_empty("no consumer groups")
 

@@ -272,14 +272,16 @@ class LineView(Widget, can_focus=True):
         y = event.y - self.has_header
         if y < 0:
             self.header_clicked(event.x)
-            return
-        if event.x >= self.size.width - 1 and self.count > self.page_size:
+        elif event.x >= self.size.width - 1 and self.count > self.page_size:
             self.move_to(self.count * y // self.page_size)
         elif self.top + y < self.count:
-            was_there = self.cursor == self.top + y
-            self.move_to(self.top + y)
-            if was_there:
-                self.action_choose()
+            self.line_clicked(self.top + y, event.x)
+
+    def line_clicked(self, number: int, x: int) -> None:  # noqa: ARG002 - for subclasses
+        """Goes to the line, or chooses it if the cursor is there."""
+        if self.cursor == number:
+            self.action_choose()
+        self.move_to(number)
 
     def header_clicked(self, x: int) -> None:
         """Handles a click on the header; by default does nothing."""

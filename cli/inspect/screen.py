@@ -43,6 +43,8 @@ from core.view.target.inspect_target import InspectTarget, Opened, Place
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding
+    from core.view.groups.known_groups import GroupListing
+    from core.view.groups.known_transactions import TransactionListing
 
 
 REPORT_SECONDS = 0.15
@@ -640,9 +642,11 @@ class LookingScreen(InspectScreen):
         self._is_looking = False
         super().fail(error)
 
-    def tell_progress(self, done: int, total: int, note: str) -> None:
-        """Shows how much is read, until all is, and `note`."""
-        self.tell("; ".join(filter(None, (f"{done} of {total} read" if done < total else "", note))))
+    def tell_of(self, listing: GroupListing | TransactionListing, note: str) -> None:
+        """Shows its problems, how much of it is read, until all is, and `note`."""
+        self.tell_problems(listing.problems)
+        read = "" if listing.is_whole else f"{listing.done} of {listing.total} read"
+        self.tell("; ".join(filter(None, (read, note))))
 
     def tell_problems(self, problems: list[str]) -> None:
         """Shows the first of them, and the number of the others."""

@@ -122,8 +122,7 @@ plog asks the server, also the one that owns the directory; without a server it 
         told = f"{len(listing.open_transactions)}, of which {hanging} hang" if listing.open_transactions else "none"
         self.query_one("#open-heading", Static).update(f"Open on partitions: {told}")
         self.query_one("#ids-heading", Static).update(f"Transactional ids: {len(listing.ids)}")
-        self.tell_problems(listing.problems)
-        self.tell_progress(listing.done, listing.total, note)
+        self.tell_of(listing, note)
         if listing.is_whole:
             self.open.say_when_empty("no transaction is open")
             self.ids.say_when_empty("no transactional id is known")
