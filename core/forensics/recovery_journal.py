@@ -51,6 +51,8 @@ class Run:
     """The partitions for whose recovery a data directory's checkpoints were changed."""
     is_undone: bool = False
     """Whether an undo of it was begun."""
+    lines: list[str] = field(default_factory=list)
+    """Its part of the journal."""
 
     @property
     def is_whole(self) -> bool:
@@ -87,6 +89,7 @@ def _read(directory: Path) -> tuple[list[Run], bool]:
                 run.files.append((_plain(fields["name"]), fields["was"] and _plain(fields["was"])))
             else:
                 run.log_sizes = dict(fields["logs"])
+            run.lines.append(line)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines) and not is_torn:
                 is_torn = True  # a crash cut it; its change was not made
@@ -316,15 +319,8 @@ def _keep_runs(directory: Path, runs: list[Run], filesystem: FileSystem) -> None
         filesystem.unlink(directory / JOURNAL)
         filesystem.sync_directory(directory)
         return
-    lines: list[dict[str, Any]] = []
-    for run in runs:
-        lines.append({"run": run.number, "lost": run.lost, **({"folders": run.folders} if run.folders else {})})
-        lines += [{"run": run.number, "name": name, "was": was} for name, was in run.files]
-        if run.log_sizes is not None:
-            lines.append({"run": run.number, "logs": run.log_sizes})
-        if run.is_undone:
-            lines.append({"run": run.number, "undo": True})
-    filesystem.write_atomic(directory / JOURNAL, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    lines = "".join(f"{line}\n" for run in runs for line in run.lines)
+    filesystem.write_atomic(directory / JOURNAL, lines.encode())
 
 
 def _log_sizes(directory: Path) -> dict[str, int]:
