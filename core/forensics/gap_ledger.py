@@ -131,9 +131,9 @@ class GapLedger:
         if log_start > self.start:
             yield Gap(self.start, log_start, GapReason.TRIMMED, f"the log begins at offset {log_start}")
         next_offset = max(self.start, log_start)
-        pages, outcomes = reader.read_ahead(next_offset)
-        for page in pages:
-            for item, known in zip(page, outcomes.in_page(page), strict=True):
+        outcomes = reader.read_committed(next_offset)
+        for page, known_outcomes in outcomes:
+            for item, known in zip(page, known_outcomes, strict=True):
                 if isinstance(item, Hole):
                     yield gap_of_hole(item)
                     next_offset = max(next_offset, item.end)

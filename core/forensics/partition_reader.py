@@ -50,7 +50,7 @@ from core.forensics.known_offsets import KnownOffsets, WrongLine
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner, SegmentReader, is_written_to
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
-from core.forensics.read_committed import Outcome, Page, ReadAhead, ReadCommitted, find_open_transactions, markers_in
+from core.forensics.read_committed import Outcome, ReadCommitted, find_open_transactions, markers_in
 from core.forensics.recovery_journal import joined_ranges
 from core.forensics.segment_lookup import find_by_timestamp
 from core.forensics.unexplained_gaps import MOST_BATCHES, UnexplainedGaps, find_unexplained
@@ -242,11 +242,10 @@ class PartitionReader:
         on_hole, on_doubt, on_note = on_hole or _refuse, on_doubt or _ignore, on_note or _ignore
         limit = self.last_stable_offset if read_committed else self.end_offset
         wanted, end_offset = end_offset, min(end_offset, limit)
-        pages, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.pages(start_offset), None)
+        outcomes = self.read_committed(start_offset) if read_committed else None
         is_given = self._filter(outcomes, on_hole, with_control=with_control)
         reported: list[range] = []
-        for page in pages:
-            known = repeat(None) if outcomes is None else outcomes.in_page(page)
+        for page, known in outcomes or zip(self.reading.pages(start_offset), repeat(repeat(None)), strict=False):
             for item, outcome in zip(page, known, strict=False):
                 if isinstance(item, Hole):
                     if item.start >= end_offset:
@@ -322,10 +321,9 @@ class PartitionReader:
         """Says of every transaction how it ended, which a damaged log is judged by."""
         return self.transaction_evidence.fates()
 
-    def read_ahead(self, start_offset: int) -> tuple[Iterable[Page], ReadCommitted]:
-        """Returns the log from there on, and the outcomes of transactions, for each page while it is the last one."""
-        ahead = ReadAhead(self.reading.pages(start_offset), self._markers_from)
-        return ahead, ReadCommitted(ahead, lambda: self.transaction_fates)
+    def read_committed(self, start_offset: int) -> ReadCommitted:
+        """Returns the log from there on, with the outcomes of its transactions."""
+        return ReadCommitted(self.reading.pages(start_offset), self._markers_from, lambda: self.transaction_fates)
 
     def find_marker(self, batch: Batch) -> Marker | None:
         """Finds the marker of the transaction that a batch is of, if nothing is missing up to there."""
@@ -347,7 +345,7 @@ class PartitionReader:
     def _filter(
         self, outcomes: ReadCommitted | None, on_hole: Callable[[Hole], None], *, with_control: bool
     ) -> Callable[[Batch, Outcome | None], bool]:
-        """Decides for batches, in order, whether a reader gets them, by the outcome of `outcomes.in_page`. If it is not
+        """Decides for batches, in order, whether a reader gets them, by the outcome that their page shows. If it is not
         known whether a batch was committed, `on_hole` is called.
         """
         reported: set[int] = set()

@@ -1,7 +1,7 @@
 """Decides, batch after batch, which of a log's transactional records a read_committed consumer gets.
 
 A transaction's marker follows its records. It is searched ahead of the reader, once for all: batches read on the way
-wait for the reader (`ReadAhead`), and after some megabytes only headers are read. If the marker is found and nothing is
+wait for the reader, and after some megabytes only headers are read. If the marker is found and nothing is
 missing before it, it decides. If something is missing or damaged, the whole log is weighed
 (`core.forensics.transaction_resolution`).
 
@@ -103,41 +103,84 @@ class _OpenEpochs:
         self._open.update({producer_id: (epoch, self._holes) for producer_id, epoch in still_open.items()})
 
 
-class ReadAhead:
-    """Yields the items of a log in order, page by page, and the markers of transactions that follow the page that was
-    yielded last; owned by one task.
+class ReadCommitted:
+    """Yields the items of a log in order, page by page, with the outcomes of its transactions; owned by one task.
+
+    With each item comes its outcome, if it is a batch of records of a transaction and the page shows the outcome. For
+    None, `of` decides while the page is the last one, by the markers after it.
     """
 
-    def __init__(self, pages: Iterator[Page], markers_from: Callable[[int], Iterator[Marker]]) -> None:
-        """`markers_from` yields the markers from an offset on without reading the records, as `markers_in` does."""
+    def __init__(
+        self,
+        pages: Iterator[Page],
+        markers_from: Callable[[int], Iterator[Marker]],
+        find_fates: Callable[[], list[TransactionFate]],
+    ) -> None:
+        """`markers_from` yields the markers from an offset on without reading the records, as `markers_in` does.
+        `find_fates` is called when the markers do not decide.
+        """
         self._pages = pages
         self._markers_from = markers_from
+        self._find_fates = find_fates
         self._waiting: deque[tuple[Page, list[Outcome | None]]] = deque()
         self._waiting_bytes = 0
         self._epochs = _OpenEpochs()
         self._has_holes = False  # since the last batch of a transaction that is open
-        self.outcomes: list[Outcome | None] = []
-        """For each batch of records of a transaction in the last page: the outcome, if its marker is in the page too.
-        Else None, and the markers after the page decide; or an outcome that is `_UNCERTAIN`, as something is missing
-        before any marker could come.
-        """
+        self._following = self._read_markers()
+        self._found = deque[Marker]()
+        """The markers ahead of the last batch, as far as was read: a transaction that stays open keeps them all."""
+        self._markers = defaultdict[int, deque[Marker]](deque)
+        """The same markers by producer id."""
+        self._fates: dict[int, TransactionFate] | None = None
 
-    def __iter__(self) -> Iterator[Page]:
-        waiting = self._waiting
+    def __iter__(self) -> Iterator[tuple[Page, list[Outcome | None]]]:
         while True:
-            if waiting:
-                page, self.outcomes = waiting.popleft()
+            if self._waiting:
+                page, outcomes = self._waiting.popleft()
                 self._waiting_bytes -= _size_of(page)
             else:
                 following = next(self._pages, None)
                 if following is None:
                     return
-                page, (self.outcomes, _) = following, self._judge(following)
-            yield page
+                page, (outcomes, _) = following, self._judge(following)
+            if _UNCERTAIN in outcomes:
+                outcomes = [
+                    self._weighed(item) if one is _UNCERTAIN and not isinstance(item, Hole) else one
+                    for item, one in zip(page, outcomes, strict=True)
+                ]
+            yield page, outcomes
 
-    def markers(self) -> Iterator[Marker]:
-        """Yields the markers in order, from the page on that follows the last one; may be called once. Ends before
-        anything damaged or missing, except what a cleaner took, and ends there too if a marker must have been in it.
+    def of(self, batch: Batch) -> Outcome:
+        """Returns the outcome of a batch of records of a transaction."""
+        marker = self._find_marker(batch)
+        return self._weighed(batch) if marker is None else _outcome_by(marker)
+
+    def _weighed(self, batch: Batch) -> Outcome:
+        if self._fates is None:
+            self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
+        fate = self._fates.get(batch.base_offset)
+        return Outcome(FateKind.OPEN, None) if fate is None else Outcome(fate.fate, fate.marker_offset, fate)
+
+    def _find_marker(self, batch: Batch) -> Marker | None:
+        """Finds the marker that follows after the page, if nothing is missing up to there."""
+        producer_id, base_offset = batch.producer_id, batch.base_offset
+        while self._found and self._found[0].offset < base_offset:
+            passed = self._found.popleft().producer_id
+            self._markers[passed].popleft()
+            if not self._markers[passed]:
+                del self._markers[passed]
+        if producer_id in self._markers:
+            return self._markers[producer_id][0]
+        for marker in self._following:
+            self._found.append(marker)
+            self._markers[marker.producer_id].append(marker)
+            if marker.producer_id == producer_id and marker.offset > base_offset:
+                return marker
+        return None
+
+    def _read_markers(self) -> Iterator[Marker]:
+        """Yields the markers in order, from the page on that follows the last one. Ends before anything damaged or
+        missing, except what a cleaner took, and ends there too if a marker must have been in it.
         """
         for page in self._pages:
             outcomes, end = self._judge(page)
@@ -165,7 +208,10 @@ class ReadAhead:
         return (marker for marker in self._markers_from(offset) if marker.offset > offset)
 
     def _judge(self, page: Page) -> tuple[list[Outcome | None], int | None]:
-        """Returns the page's outcomes, and the number of the first batch before which a marker must be missing."""
+        """Returns the outcome of each batch of records of a transaction whose marker is in the page too, else None; or
+        `_UNCERTAIN`, as something is missing before any marker could come. Returns also the number of the first batch
+        before which a marker must be missing.
+        """
         has_holes = self._has_holes or Hole in map(type, page)
         end = None
         if has_holes:
@@ -221,61 +267,6 @@ def _note_end(batch: RecordBatch, ends: dict[int, Outcome]) -> bool:
 
 def _size_of(page: Page) -> int:
     return sum(item.size_bytes for item in page if not isinstance(item, Hole))
-
-
-class ReadCommitted:
-    """Decides outcomes for batches in order of offsets; owned by one task."""
-
-    def __init__(self, ahead: ReadAhead, find_fates: Callable[[], list[TransactionFate]]) -> None:
-        """`find_fates` is called when the markers do not decide."""
-        self._ahead = ahead
-        self._following = ahead.markers()
-        self._find_fates = find_fates
-        self._found = deque[Marker]()
-        """The markers ahead of the last batch, as far as was read: a transaction that stays open keeps them all."""
-        self._markers = defaultdict[int, deque[Marker]](deque)
-        """The same markers by producer id."""
-        self._fates: dict[int, TransactionFate] | None = None
-
-    def in_page(self, page: Page) -> list[Outcome | None]:
-        """Returns the outcome of each batch of records of a transaction in the last page, as far as the page shows it.
-        For None, `of` decides, by the markers after the page.
-        """
-        outcomes = self._ahead.outcomes
-        if _UNCERTAIN not in outcomes:
-            return outcomes
-        return [
-            self._weighed(item) if one is _UNCERTAIN and not isinstance(item, Hole) else one
-            for item, one in zip(page, outcomes, strict=True)
-        ]
-
-    def of(self, batch: Batch) -> Outcome:
-        """Returns the outcome of a batch of records of a transaction."""
-        marker = self._find_marker(batch)
-        return self._weighed(batch) if marker is None else _outcome_by(marker)
-
-    def _weighed(self, batch: Batch) -> Outcome:
-        if self._fates is None:
-            self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
-        fate = self._fates.get(batch.base_offset)
-        return Outcome(FateKind.OPEN, None) if fate is None else Outcome(fate.fate, fate.marker_offset, fate)
-
-    def _find_marker(self, batch: Batch) -> Marker | None:
-        """Finds the marker that follows after the page, if nothing is missing up to there."""
-        producer_id, base_offset = batch.producer_id, batch.base_offset
-        while self._found and self._found[0].offset < base_offset:
-            passed = self._found.popleft().producer_id
-            self._markers[passed].popleft()
-            if not self._markers[passed]:
-                del self._markers[passed]
-        if producer_id in self._markers:
-            return self._markers[producer_id][0]
-        for marker in self._following:
-            self._found.append(marker)
-            self._markers[marker.producer_id].append(marker)
-            if marker.producer_id == producer_id and marker.offset > base_offset:
-                return marker
-        return None
 
 
 def _outcome_by(marker: Marker) -> Outcome:

@@ -333,9 +333,9 @@ class DirectoryRows(LogRows):
     def _items(self, offset: int) -> Iterator[_Found | LogRow | None]:
         next_offset = offset
         stable = self.log.last_stable_offset
-        pages, outcomes = self.log.read_ahead(offset)
-        for page in pages:
-            for item, known in zip(page, outcomes.in_page(page), strict=True):
+        outcomes = self.log.read_committed(offset)
+        for page, known_outcomes in outcomes:
+            for item, known in zip(page, known_outcomes, strict=True):
                 if next_offset >= self.end_offset:
                     return
                 if isinstance(item, Hole):
