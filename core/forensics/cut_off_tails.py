@@ -15,6 +15,7 @@ import filecmp
 import os
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -46,12 +47,18 @@ class CutOffTail(NamedTuple):
 def find_cut_off_tails(directory: Path) -> list[CutOffTail]:
     """Returns the tails in order of base offsets and positions. Raises OSError if the folder can't be read."""
     found = []
-    for entry in os.scandir(directory):
-        match = re.fullmatch(_NAME, entry.name) if CUT_AT in entry.name else None
-        parsed = parse_offset_file_name(match[1]) if match else None
-        if match is not None and parsed is not None and is_file(entry):
-            found.append(CutOffTail(parsed[0], int(match[2]), int(match[3] or 1), directory / entry.name))
+    for match, path in _find_files(directory, _NAME):
+        parsed = parse_offset_file_name(match[1])
+        if parsed is not None:
+            found.append(CutOffTail(parsed[0], int(match[2]), int(match[3] or 1), path))
     return sorted(found)
+
+
+def _find_files(directory: Path, pattern: str) -> Iterator[tuple[re.Match[str], Path]]:
+    for entry in os.scandir(directory):
+        match = re.fullmatch(pattern, entry.name) if CUT_AT in entry.name else None
+        if match is not None and is_file(entry):
+            yield match, directory / entry.name
 
 
 class LostEnd(NamedTuple):
@@ -69,23 +76,19 @@ def find_lost_ends(directory: Path) -> list[LostEnd]:
     """Returns lost ends in order, each offset once: segments come first. Raises OSError for an unreadable folder."""
     segments = _find_lost_segments(directory)
     ends = []
-    for entry in os.scandir(directory):
-        match = re.fullmatch(_END_NAME, entry.name) if CUT_AT in entry.name else None
-        if match is not None and is_file(entry):
-            start, end = int(match[2]), int(match[1])
-            start = max([start, *(one.end for one in segments if start <= one.start < end)])
-            ends += [LostEnd(start, end, (directory / entry.name,), is_segment=False)] if start < end else []
+    for match, path in _find_files(directory, _END_NAME):
+        start, end = int(match[2]), int(match[1])
+        start = max([start, *(one.end for one in segments if start <= one.start < end)])
+        ends += [LostEnd(start, end, (path,), is_segment=False)] if start < end else []
     return sorted(segments + ends)
 
 
 def _find_lost_segments(directory: Path) -> list[LostEnd]:
     found = defaultdict[tuple[int, int], list[tuple[int, Path]]](list)
-    for entry in os.scandir(directory):
-        match = re.fullmatch(_INDEX_NAME, entry.name) if CUT_AT in entry.name else None
-        if match is not None and is_file(entry):
-            base_offset, path = int(match[1]), directory / entry.name
-            end_offset = index_end(path, match[2], base_offset)
-            found[base_offset, int(match[3] or 1)].append((end_offset, path))
+    for match, path in _find_files(directory, _INDEX_NAME):
+        base_offset = int(match[1])
+        end_offset = index_end(path, match[2], base_offset)
+        found[base_offset, int(match[3] or 1)].append((end_offset, path))
     return [
         LostEnd(base_offset, max(end for end, _ in files), tuple(sorted(path for _, path in files)), is_segment=True)
         for (base_offset, _), files in sorted(found.items())
