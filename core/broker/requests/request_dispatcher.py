@@ -36,7 +36,7 @@ from core.broker.requests.handlers import (
     transaction_states,
     transactions,
 )
-from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest
+from core.broker.requests.handlers.produce import ProduceFastPath
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Finalized, ServedApi
 from core.broker.requests.services import Services
@@ -45,7 +45,7 @@ from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
-from core.protocol.frame import SIZE, Endpoint, decode_response, read_request_start
+from core.protocol.frame import Endpoint, read_request_start
 from core.protocol.message import Api, VersionRange
 from core.protocol.primitives import Piece
 from core.protocol.schema.api_versions import API_VERSIONS
@@ -116,8 +116,8 @@ class RequestDispatcher:
         memory: ProduceFastPath | None = session.produce_memory
         if memory is None:
             memory = session.produce_memory = ProduceFastPath(self._services, authorizer)
-        if authorizer is not None and authorizer.logs_allowed:
-            may_be_usual = False
+        if is_logging or (authorizer is not None and authorizer.logs_allowed):
+            may_be_usual = False  # a log shows what was decoded
         if may_be_usual and (found := memory.find(frame)) is not None:
             known, records = found
             started_s = perf_counter()
@@ -125,9 +125,6 @@ class RequestDispatcher:
             if answer is not None:
                 if authorizer is not None:
                     authorizer.allowed += 1
-                if is_logging:
-                    context = RequestContext(known.version, known.client_id, session, PRODUCE.name)
-                    return self._log_remembered(known, frame, context, started_s, answer)
                 if self.metrics is None:
                     return answer
                 if isinstance(answer, Pending):
@@ -195,27 +192,6 @@ class RequestDispatcher:
         if is_logging_requests():
             log_request(api, correlation_id, context, request, response, time_ms)
         return pieces
-
-    def _log_remembered(
-        self,
-        known: RememberedRequest,
-        frame: memoryview,
-        context: RequestContext,
-        started_s: float,
-        answer: list[Piece] | Pending[list[Piece]],
-    ) -> Answer:
-        """Writes a remembered request to the request log, and counts it, when it is answered."""
-        request = known.endpoint.decode_request(frame)[1]
-
-        def log(pieces: list[Piece]) -> list[Piece]:
-            time_ms = (perf_counter() - started_s) * 1000
-            (whole,) = pieces
-            assert isinstance(whole, bytes)
-            correlation_id, response = decode_response(PRODUCE, known.version, memoryview(whole)[SIZE.size :])
-            log_request(PRODUCE, correlation_id, context, request, response, time_ms)
-            return pieces if self.metrics is None else known.count_in(self.metrics, started_s, pieces)
-
-        return answer.map(log) if isinstance(answer, Pending) else log(answer)
 
     def _find_route(self, key: int, version: int) -> tuple[ServedApi[Any, Any], Endpoint[Any, Any]] | None:
         """Returns None for an unknown version of ApiVersions. Raises MalformedMessageError if it is not served."""

@@ -101,7 +101,6 @@ class RememberedRequest(NamedTuple):
     partition: Partition
     version: int
     kind: tuple[str, int]
-    client_id: str | None
     acks: int
     timeout_ms: int
     endpoint: Endpoint[Any, Any]
@@ -218,7 +217,6 @@ class ProduceFastPath:
             partition=partition,
             version=version,
             kind=(PRODUCE.name, version),
-            client_id=header.client_id,
             acks=request.acks,
             timeout_ms=request.timeout_ms,
             endpoint=endpoint,

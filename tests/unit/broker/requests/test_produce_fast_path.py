@@ -338,15 +338,20 @@ def test_too_few_replicas_are_told_before_what_is_wrong_with_records(sides: tupl
     assert sides[0].taken == 2
 
 
-def test_who_watches_sees_the_same(sides: tuple[Side, Side], caplog: pytest.LogCaptureFixture) -> None:
-    """Metrics and the request log, of answers at once and of those that wait for the disk, and of errors."""
+@pytest.mark.parametrize(("level", "lines_each", "taken"), [(logging.INFO, 0, 3), (logging.DEBUG, 6, 0)])
+def test_who_watches_sees_the_same(
+    sides: tuple[Side, Side], caplog: pytest.LogCaptureFixture, level: int, lines_each: int, taken: int
+) -> None:
+    """Metrics and the request log, of answers at once and of those that wait for the disk, and of errors. While the
+    request log is on, no request is taken by its bytes.
+    """
     told: list[tuple[object, ...]] = []
     for side in sides:
         flushing, timers = Background(), Timers()
         side.broker.runtime.use(run_flush=flushing, schedule=timers)
         metrics = side.broker.dispatcher.metrics = RequestMetrics()
         caplog.clear()
-        with caplog.at_level(logging.DEBUG, "plog.request"):
+        with caplog.at_level(level, "plog.request"):
             for number, topic in enumerate(("plain", "plain", "small", "small", "synced", "synced")):
                 answer = side.handle(usual_frame(number, topic=topic, size=400, client_id="watched"))
                 if isinstance(answer, Pending):
@@ -356,8 +361,8 @@ def test_who_watches_sees_the_same(sides: tuple[Side, Side], caplog: pytest.LogC
         lines = [without_time(record.fields, side) for record in logged(caplog)]  # type: ignore[attr-defined]
         told.append((metrics.requests, metrics.errors, lines))
     assert told[0] == told[1]
-    assert len(told[0][2]) == 6  # type: ignore[arg-type]
-    assert sides[0].taken == 3
+    assert len(told[0][2]) == lines_each  # type: ignore[arg-type]
+    assert sides[0].taken == taken
     assert metrics.errors == {("Produce", ErrorCode.NONE): 4, ("Produce", ErrorCode.MESSAGE_TOO_LARGE): 2}
 
 
