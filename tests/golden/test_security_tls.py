@@ -26,8 +26,12 @@ from core.broker.serving.listener_endpoints import Listener
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.common.background import run_now
-from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
-from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from core.protocol.schema.configs import (
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from tests.support.answers.message_codec import decode_response, encode_request
 from tests.support.broker import SteeredNode, ask
 from tests.support.certificates import Certificate, make_ca, sign

@@ -20,8 +20,12 @@ from core.coordinator.transaction_state import TransactionMetadata, TransactionS
 from core.files.file_records import FileRecords
 from core.files.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings, load_log
-from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
-from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
+from core.protocol.schema.transaction_states import (
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from core.records.record import Record
 from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 from tests.golden.test_kafka_directories import content, for_ever_ms

@@ -24,10 +24,10 @@ from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
 from core.common.topic_partition import TopicPartition as Name
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.cluster_nodes import UNREGISTER_BROKER
-from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
 from core.protocol.schema.group_offsets import TXN_OFFSET_COMMIT
 from core.protocol.schema.metadata import DESCRIBE_TOPIC_PARTITIONS
 from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.transaction_states import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
 from core.protocol.schema.transactions import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, WRITE_TXN_MARKERS
 from tests.crash.copiers.copier_crew import CopierCrew
 from tests.crash.copiers.copier_process import SOURCE

@@ -23,7 +23,6 @@ from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.protocol.message import Api
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
-from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
 from core.protocol.schema.group_offsets import (
     OFFSET_FETCH,
     TXN_OFFSET_COMMIT,
@@ -40,6 +39,7 @@ from core.protocol.schema.groups import (
     SyncGroupRequestAssignment,
 )
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.transaction_states import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
 from core.protocol.schema.transactions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from core.broker.requests.request_dispatcher import served_apis
+from core.protocol.schema.configs import (
+    ChangedConfig,
+    ChangedResource,
+    IncrementalAlterConfigsRequest,
+)
 from core.protocol.schema.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -13,11 +18,6 @@ from core.protocol.schema.group_offsets import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-)
-from core.protocol.schema.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
 )
 from core.protocol.schema.topic_changes import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
@@ -55,5 +55,5 @@ def changes_of(
     type_: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
 ) -> IncrementalAlterConfigsRequest:
     """Each change is a key, an operation and a value."""
-    resource = AlterConfigsResource(type_, name, [AlterableConfig(*change) for change in changes])
+    resource = ChangedResource(type_, name, [ChangedConfig(*change) for change in changes])
     return IncrementalAlterConfigsRequest([resource], validate_only)

@@ -29,11 +29,11 @@ from core.common.shadow_filesystem import StoppableFileSystem
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.log_loader import LoadedLog
 from core.log.log_manager import LogManager
-from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.topic_changes import DELETE_RECORDS
+from core.protocol.schema.transaction_states import DESCRIBE_PRODUCERS
 from core.protocol.schema.transactions import WRITE_TXN_MARKERS
 
 _log = logging.getLogger("plog.log")

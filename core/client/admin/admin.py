@@ -19,18 +19,16 @@ from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.configs import (
     DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
     LIST_CONFIG_RESOURCES,
+    ChangedConfig,
+    ChangedResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribableLogDirTopic, DescribeLogDirsRequest
-from core.protocol.schema.incremental_alter_configs import (
-    INCREMENTAL_ALTER_CONFIGS,
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.topic_changes import (
     CREATE_PARTITIONS,
@@ -197,8 +195,8 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> None:
-        configs = [AlterableConfig(change.key, change.operation, change.value) for change in changes]
-        request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, name, configs)], validate_only)
+        configs = [ChangedConfig(change.key, change.operation, change.value) for change in changes]
+        request = IncrementalAlterConfigsRequest([ChangedResource(resource_type, name, configs)], validate_only)
         connection = self._connection_for(resource_type, name)
         for result in connection.call(INCREMENTAL_ALTER_CONFIGS, request).responses:
             ensure_success(result.error_code, name, result.error_message)

@@ -19,14 +19,17 @@ from core.client.read.record_source import ReadOptions
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, ensure_success
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.describe_producers import (
+from core.protocol.schema.transaction_states import (
     DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
     DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
     ProducerState,
     TopicRequest,
 )
-from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
-from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse
 from core.protocol.schema.transactions import (
     INIT_PRODUCER_ID,
     WRITE_TXN_MARKERS,

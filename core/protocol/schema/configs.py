@@ -1,7 +1,8 @@
-"""The settings of resources. IncrementalAlterConfigs has structs of the same names, and a module of its own.
+"""The settings of resources.
 
 DescribeConfigs (API 32): the configuration of topics and brokers, with each value's source.
 AlterConfigs (API 33): replaces all of a resource's settings; IncrementalAlterConfigs came after it.
+IncrementalAlterConfigs (API 44): single changes to a resource's settings (KIP-339).
 ListConfigResources (API 74): which resources have settings of their own (KIP-1142).
 """
 
@@ -84,6 +85,31 @@ class AlterConfigsResponse(Message, api_key=33, valid="0-2", flexible="2+"):
 
 
 ALTER_CONFIGS = Api(AlterConfigsRequest, AlterConfigsResponse)
+
+
+class ChangedConfig(Struct):
+    name: str = string()
+    config_operation: int = int8()
+    value: str | None = string(nullable="0+")
+
+
+class ChangedResource(Struct):
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[ChangedConfig] = array(ChangedConfig)
+
+
+class IncrementalAlterConfigsRequest(Message, api_key=44, valid="0-1", flexible="1+"):
+    resources: list[ChangedResource] = array(ChangedResource)
+    validate_only: bool = boolean()
+
+
+class IncrementalAlterConfigsResponse(Message, api_key=44, valid="0-1", flexible="1+"):
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+
+
+INCREMENTAL_ALTER_CONFIGS = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)
 
 
 class ListConfigResourcesRequest(Message, api_key=74, valid="0-1", flexible="0+"):

@@ -20,9 +20,9 @@ from core.cluster.image.metadata_record import decode_metadata_record
 from core.common.errors import KafkaError, MalformedMessageError, PlogError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
-from core.protocol.schema.describe_producers import ProducerState
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from core.protocol.schema.metadata_records import TopicRecord
+from core.protocol.schema.transaction_states import ProducerState
 from core.view.groups.topic_readers import find_topic_readers
 
 _MAX_TIMESTAMP = -3

@@ -18,9 +18,8 @@ from core.protocol.message import Message, Struct, array, default_instance, int8
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
 from core.protocol.schema.api_versions import API_VERSIONS
-from core.protocol.schema.configs import DESCRIBE_CONFIGS
+from core.protocol.schema.configs import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from core.protocol.schema.fetch import FETCH, FetchRequest
-from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from core.protocol.schema.list_offsets import LIST_OFFSETS
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE

@@ -26,13 +26,6 @@ from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema import configs as schema
 from core.protocol.schema.configs import ConfigResource as ListedResource
 from core.protocol.schema.configs import DescribeConfigsResourceResult as DescribedConfig
-from core.protocol.schema.incremental_alter_configs import (
-    INCREMENTAL_ALTER_CONFIGS,
-    AlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from core.protocol.schema.incremental_alter_configs import AlterConfigsResource as AlteredResource
 from core.security.acl import (
     ALTER_CLUSTER_CONFIGS,
     ALTER_GROUP_CONFIGS,
@@ -134,7 +127,7 @@ Change = tuple[Overrides, Pending[KafkaError | None] | None]
 
 def _alter(
     services: Services,
-    request: schema.AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    request: schema.AlterConfigsRequest | schema.IncrementalAlterConfigsRequest,
     context: RequestContext,
 ) -> Task[list[schema.AlterConfigsResourceResponse]]:
     """Alters each resource of the request, and waits until all is written; an error of one leaves the others alone."""
@@ -170,13 +163,16 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 def _begin(
-    services: Services, resource: schema.AlterConfigsResource | AlteredResource, *, validate_only: bool
+    services: Services,
+    resource: schema.AlterConfigsResource | schema.ChangedResource,
+    *,
+    validate_only: bool,
 ) -> Change:
     replaces_all = isinstance(resource, schema.AlterConfigsResource)
     if replaces_all and resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     asked = {
-        one.name: (one.config_operation if isinstance(one, AlterableConfig) else _SET, one.value)
+        one.name: (one.config_operation if isinstance(one, schema.ChangedConfig) else _SET, one.value)
         for one in resource.configs
     }
     if len(asked) < len(resource.configs):
@@ -216,12 +212,12 @@ def alter_configs(
     return schema.AlterConfigsResponse(responses=(yield from _alter(services, request, context)))
 
 
-@serves(INCREMENTAL_ALTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
+@serves(schema.INCREMENTAL_ALTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
 def incremental_alter_configs(
-    services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> Task[IncrementalAlterConfigsResponse]:
+    services: Services, request: schema.IncrementalAlterConfigsRequest, context: RequestContext
+) -> Task[schema.IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single keys."""
-    return IncrementalAlterConfigsResponse(responses=(yield from _alter(services, request, context)))
+    return schema.IncrementalAlterConfigsResponse(responses=(yield from _alter(services, request, context)))
 
 
 _FIRST_VERSION_WITH_TYPES = 1  # KIP-1142

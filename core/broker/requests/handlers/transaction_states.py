@@ -11,87 +11,69 @@ from core.common.regular_expression import matching
 from core.common.topic_partition import by_topic, ensure_valid_topic_name
 from core.coordinator.transaction_coordinator import TransactionFilter
 from core.coordinator.transaction_state import TransactionState as State
-from core.protocol.schema.describe_producers import (
-    DESCRIBE_PRODUCERS,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
-from core.protocol.schema.describe_transactions import (
-    DESCRIBE_TRANSACTIONS,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TopicData,
-)
-from core.protocol.schema.describe_transactions import TransactionState as DescribedTransaction
-from core.protocol.schema.list_transactions import (
-    LIST_TRANSACTIONS,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TransactionState,
-)
+from core.protocol.schema import transaction_states as schema
 from core.security.acl import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID, READ_TOPIC
 
 _STATES = {state.text: state for state in State}
 
 
-@serves(LIST_TRANSACTIONS, DESCRIBE_TRANSACTIONAL_ID)
+@serves(schema.LIST_TRANSACTIONS, DESCRIBE_TRANSACTIONAL_ID)
 def list_transactions(
-    services: Services, request: ListTransactionsRequest, context: RequestContext
-) -> ListTransactionsResponse:
+    services: Services, request: schema.ListTransactionsRequest, context: RequestContext
+) -> schema.ListTransactionsResponse:
     """ListTransactions: the transactional ids, filtered if the request asks for it.
 
     Returns an error while a partition is being loaded, because a partial list would look like a complete one.
     """
     code = services.transaction_log.load_all()
     if code is not None:
-        return ListTransactionsResponse(error_code=code)
+        return schema.ListTransactionsResponse(error_code=code)
     pattern = request.transactional_id_pattern
     try:
         if pattern:
             matching(pattern, [])
     except ValueError:
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return schema.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = [_STATES[name] for name in request.state_filters if name in _STATES]
     unknown = [name for name in request.state_filters if name not in _STATES]
     if unknown and not states:
-        return ListTransactionsResponse(unknown_state_filters=unknown)
+        return schema.ListTransactionsResponse(unknown_state_filters=unknown)
     wanted = TransactionFilter(states, request.producer_id_filters, request.duration_filter)
     found = {known.transactional_id: known for known in services.transactions.all(wanted)}
     if pattern:
         found = {transactional_id: found[transactional_id] for transactional_id in matching(pattern, list(found))}
-    return ListTransactionsResponse(
+    return schema.ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[
-            TransactionState(transactional_id, known.producer_id, known.state.text)
+            schema.ListedTransaction(transactional_id, known.producer_id, known.state.text)
             for transactional_id, known in found.items()
             if context.may(DESCRIBE_TRANSACTIONAL_ID, transactional_id, is_asked=False)
         ],
     )
 
 
-@serves(DESCRIBE_TRANSACTIONS, DESCRIBE_TRANSACTIONAL_ID, DESCRIBE_TOPIC)
+@serves(schema.DESCRIBE_TRANSACTIONS, DESCRIBE_TRANSACTIONAL_ID, DESCRIBE_TOPIC)
 def describe_transactions(
-    services: Services, request: DescribeTransactionsRequest, context: RequestContext
-) -> DescribeTransactionsResponse:
+    services: Services, request: schema.DescribeTransactionsRequest, context: RequestContext
+) -> schema.DescribeTransactionsResponse:
     """DescribeTransactions: the state of each of the transactional ids."""
-    return DescribeTransactionsResponse(
+    return schema.DescribeTransactionsResponse(
         transaction_states=[
             _describe_transaction(services, transactional_id, context) for transactional_id in request.transactional_ids
         ]
     )
 
 
-def _describe_transaction(services: Services, transactional_id: str, context: RequestContext) -> DescribedTransaction:
+def _describe_transaction(
+    services: Services, transactional_id: str, context: RequestContext
+) -> schema.DescribedTransaction:
     try:
         context.ensure(DESCRIBE_TRANSACTIONAL_ID, transactional_id)
         known = services.transactions.describe(transactional_id)
     except KafkaError as error:
-        return DescribedTransaction(error.code, transactional_id)
+        return schema.DescribedTransaction(error.code, transactional_id)
     numbers = by_topic((one, one.partition) for one in sorted(known.partitions))
-    return DescribedTransaction(
+    return schema.DescribedTransaction(
         error_code=0,
         transactional_id=transactional_id,
         transaction_state=known.state.text,
@@ -100,21 +82,21 @@ def _describe_transaction(services: Services, transactional_id: str, context: Re
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
         topics=[
-            TopicData(topic, partitions)
+            schema.TransactionTopic(topic, partitions)
             for topic, partitions in numbers.items()
             if context.may(DESCRIBE_TOPIC, topic, is_asked=False)
         ],
     )
 
 
-@serves(DESCRIBE_PRODUCERS, READ_TOPIC)
+@serves(schema.DESCRIBE_PRODUCERS, READ_TOPIC)
 def describe_producers(
-    services: Services, request: DescribeProducersRequest, context: RequestContext
-) -> DescribeProducersResponse:
+    services: Services, request: schema.DescribeProducersRequest, context: RequestContext
+) -> schema.DescribeProducersResponse:
     """DescribeProducers: the idempotent and transactional producers that a partition knows."""
-    return DescribeProducersResponse(
+    return schema.DescribeProducersResponse(
         topics=[
-            TopicResponse(
+            schema.TopicResponse(
                 topic.name,
                 [
                     _describe_partition(services, topic.name, number, is_allowed=is_allowed)
@@ -127,18 +109,18 @@ def describe_producers(
     )
 
 
-def _describe_partition(services: Services, topic: str, number: int, *, is_allowed: bool) -> PartitionResponse:
+def _describe_partition(services: Services, topic: str, number: int, *, is_allowed: bool) -> schema.PartitionResponse:
     try:
         if not is_allowed:
             raise KafkaError(READ_TOPIC.refusal)
         ensure_valid_topic_name(topic)
         partition = services.replicas.find_replica(topic, number)
     except KafkaError as error:
-        return PartitionResponse(number, error.code, error.message)
-    return PartitionResponse(
+        return schema.PartitionResponse(number, error.code, error.message)
+    return schema.PartitionResponse(
         number,
         active_producers=[
-            ProducerState(
+            schema.ProducerState(
                 state.producer_id,
                 state.producer_epoch,
                 state.last_sequence,

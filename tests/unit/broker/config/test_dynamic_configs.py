@@ -15,6 +15,7 @@ from core.protocol.schema import configs as alter_configs
 from core.protocol.schema.configs import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
     LIST_CONFIG_RESOURCES,
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,9 +23,6 @@ from core.protocol.schema.configs import (
     ListConfigResourcesRequest,
 )
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
-from core.protocol.schema.incremental_alter_configs import (
-    INCREMENTAL_ALTER_CONFIGS,
-)
 from tests.support.broker import SteeredNode, Timers, add_topic, ask, open_broker, produce
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch

@@ -15,8 +15,12 @@ from core.broker.config.group_configs import GROUP_CONFIG
 from core.broker.requests.config_resources import CLIENT_METRICS_CONFIG
 from core.common.config_def import ConfigDef
 from core.files.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
-from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
-from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from core.protocol.schema.configs import (
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from core.protocol.schema.topic_changes import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from core.security.client_settings import is_heeded
 from tests.support.broker import SteeredNode, add_topic, ask, open_broker

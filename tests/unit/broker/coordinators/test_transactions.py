@@ -14,7 +14,6 @@ from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.cluster_nodes import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
-from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.group_offsets import (
     OFFSET_COMMIT,
@@ -24,8 +23,13 @@ from core.protocol.schema.group_offsets import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.transaction_states import (
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from core.protocol.schema.transactions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,

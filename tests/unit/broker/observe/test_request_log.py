@@ -10,10 +10,10 @@ from core.broker.observe.request_log import _without_secrets, log_request
 from core.broker.requests.client_session import Session
 from core.broker.requests.request_context import RequestContext
 from core.common.config_def import ConfigResourceType
-from core.protocol.schema.incremental_alter_configs import (
+from core.protocol.schema.configs import (
     INCREMENTAL_ALTER_CONFIGS,
-    AlterableConfig,
-    AlterConfigsResource,
+    ChangedConfig,
+    ChangedResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -32,7 +32,7 @@ def test_values_that_may_be_secrets_are_hidden(caplog: pytest.LogCaptureFixture)
         (LOGGER, "plog.request", "DEBUG"),
         (99, "retention.ms", "s3cret"),
     ]
-    resources = [AlterConfigsResource(type_, "1", [AlterableConfig(name, 0, value)]) for type_, name, value in settings]
+    resources = [ChangedResource(type_, "1", [ChangedConfig(name, 0, value)]) for type_, name, value in settings]
     request = IncrementalAlterConfigsRequest(resources)
     context = RequestContext(api_version=1, client_id="c", session=Session(client_host="h", local_host="l"))
     log_request(INCREMENTAL_ALTER_CONFIGS, 1, context, request, IncrementalAlterConfigsResponse(), 0.5)

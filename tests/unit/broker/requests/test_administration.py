@@ -16,18 +16,16 @@ from core.protocol.schema import configs as alter_configs
 from core.protocol.schema.configs import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
     AlterConfigsRequest,
+    ChangedConfig,
+    ChangedResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResult,
-)
-from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from core.protocol.schema.incremental_alter_configs import (
-    INCREMENTAL_ALTER_CONFIGS,
-    AlterableConfig,
-    AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from core.protocol.schema.topic_changes import (
     CREATE_PARTITIONS,
@@ -409,8 +407,7 @@ def test_a_resource_that_is_named_twice_is_not_altered(broker: SteeredNode) -> N
     add_topic(broker)
     add_topic(broker, "other")
     resources = [
-        AlterConfigsResource(TOPIC, name, [AlterableConfig("max.message.bytes", SET, "100")])
-        for name in ("t", "other", "t")
+        ChangedResource(TOPIC, name, [ChangedConfig("max.message.bytes", SET, "100")]) for name in ("t", "other", "t")
     ]
     answer = ask(broker, INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources))
     twice = ErrorCode.INVALID_REQUEST

@@ -20,7 +20,6 @@ from core.protocol.schema.cluster_nodes import (
 )
 from core.protocol.schema.configs import ALTER_CONFIGS, AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribableLogDirTopic, DescribeLogDirsRequest
-from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest, TopicRequest
 from core.protocol.schema.list_offsets import (
     OFFSET_FOR_LEADER_EPOCH,
     OffsetForLeaderEpochRequest,
@@ -46,6 +45,7 @@ from core.protocol.schema.reassignments import (
     ListPartitionReassignmentsTopics,
     TopicPartitions,
 )
+from core.protocol.schema.transaction_states import DESCRIBE_PRODUCERS, DescribeProducersRequest, TopicRequest
 from tests.support.broker import SteeredNode, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch
 

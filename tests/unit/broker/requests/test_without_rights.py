@@ -29,9 +29,9 @@ from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBE
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.groups import LIST_GROUPS
-from core.protocol.schema.list_transactions import LIST_TRANSACTIONS
 from core.protocol.schema.metadata import METADATA
 from core.protocol.schema.sasl_exchange import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from core.protocol.schema.transaction_states import LIST_TRANSACTIONS
 from core.protocol.schema.transactions import (
     ADD_PARTITIONS_TO_TXN,
     INIT_PRODUCER_ID,

@@ -21,9 +21,13 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.protocol.frame import encode_request
 from core.protocol.schema.cluster_nodes import DESCRIBE_CLUSTER, DescribeClusterRequest
-from core.protocol.schema.configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.configs import (
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.security.secret import Secret
 from core.security.server_security import ClientAuth

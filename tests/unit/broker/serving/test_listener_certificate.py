@@ -21,7 +21,7 @@ from core.broker.serving.listener_certificate import ListenerCertificate, open_d
 from core.broker.serving.listener_endpoints import Listener
 from core.common.error_code import ErrorCode
 from core.common.errors import UsageError
-from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from core.protocol.schema.configs import INCREMENTAL_ALTER_CONFIGS
 from core.security import certificates
 from core.security.certificates import Validity
 from tests.support.broker import SteeredNode, ask
