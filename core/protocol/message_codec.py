@@ -24,6 +24,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from functools import cache, cached_property
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from core.common.error_code import ErrorCode
@@ -160,6 +161,11 @@ class _Source:
     def _present(self, schema: Schema) -> Iterable[Field]:
         return (f for f in schema.fields if self.version in f.versions)
 
+    def _runs(self, schema: Schema) -> Iterable[tuple[bool, Iterable[Field]]]:
+        """Returns the fields that are not tagged, neighbours of fixed size together, and whether they have one."""
+        untagged = (f for f in self._present(schema) if not self._is_tagged(f))
+        return groupby(untagged, lambda f: f.kind in _FIXED)
+
     def _is_tagged(self, field: Field) -> bool:
         return self.flexible and self.version in field.tagged
 
@@ -173,17 +179,11 @@ class _Source:
 
     def _decode_fields(self, cls: type, prefix: str, pad: str) -> list[str]:
         schema, lines = schema_of(cls), []
-        run: list[Field] = []
-        for field in self._present(schema):
-            if self._is_tagged(field):
-                continue
-            if field.kind in _FIXED:
-                run.append(field)
-                continue
-            lines += self._decode_run(run, prefix, pad)
-            run = []
-            lines += self._decode_value(field, prefix + field.name, pad)
-        lines += self._decode_run(run, prefix, pad)
+        for is_fixed, fields in self._runs(schema):
+            if is_fixed:
+                lines += self._decode_run(list(fields), prefix, pad)
+            else:
+                lines += [line for one in fields for line in self._decode_value(one, prefix + one.name, pad)]
         if self.flexible:
             lines += self._decode_tagged_fields(schema, prefix, pad)
         return lines
@@ -206,8 +206,6 @@ class _Source:
         return "[]"
 
     def _decode_run(self, run: list[Field], prefix: str, pad: str) -> list[str]:
-        if not run:
-            return []
         format_ = "".join(_FIXED[f.kind][0] for f in run)
         targets = "".join(f"{prefix}{f.name}, " for f in run)
         return [
@@ -361,21 +359,15 @@ class _Source:
     def _encode_fields(self, cls: type, m: str, pad: str) -> list[str]:
         """Writes the fields of the struct that is the value of the local `m`."""
         schema, lines = schema_of(cls), []
-        run: list[Field] = []
-        for field in schema.fields:
-            if self.version not in field.versions:
-                if self.refuses and not field.ignorable:
-                    lines += self._refuse_set_field(schema, field, m, pad)
-                continue
-            if self._is_tagged(field):
-                continue
-            if field.kind in _FIXED:
-                run.append(field)
-                continue
-            lines += self._encode_run(run, m, pad)
-            run = []
-            lines += self._encode_value(field, f"{m}.{field.name}", f"{m}__{field.name}", pad)
-        lines += self._encode_run(run, m, pad)
+        for field in schema.fields if self.refuses else ():
+            if self.version not in field.versions and not field.ignorable:
+                lines += self._refuse_set_field(schema, field, m, pad)
+        for is_fixed, fields in self._runs(schema):
+            if is_fixed:
+                lines.append(self._encode_run(list(fields), m, pad))
+            else:
+                for field in fields:
+                    lines += self._encode_value(field, f"{m}.{field.name}", f"{m}__{field.name}", pad)
         if self.flexible:
             lines += self._encode_tagged_fields(schema, m, pad)
         return lines or [f"{pad}pass"]
@@ -387,11 +379,9 @@ class _Source:
             f"{pad}if not ({unset}): refuse({schema.name + '.' + field.name!r}, {self.version})",
         ]
 
-    def _encode_run(self, run: list[Field], m: str, pad: str) -> list[str]:
-        if not run:
-            return []
+    def _encode_run(self, run: list[Field], m: str, pad: str) -> str:
         format_ = "".join(_FIXED[f.kind][0] for f in run)
-        return [f"{pad}a({self._struct(format_)}.pack({', '.join(f'{m}.{f.name}' for f in run)}))"]
+        return f"{pad}a({self._struct(format_)}.pack({', '.join(f'{m}.{f.name}' for f in run)}))"
 
     def _encode_value(self, field: Field, value: str, x: str, pad: str) -> list[str]:
         """Writes the value of that source text; the generated code may use the local `x` for it."""
