@@ -18,30 +18,24 @@ from core.records.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, LOG_OVER
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_FIELDS = {
-    "base_offset": (0, ">i8"),
-    "length": (8, ">i4"),
-    "partition_leader_epoch": (12, ">i4"),
-    "magic": (16, "i1"),
-    "crc": (17, ">u4"),
-    "attributes": (21, ">i2"),
-    "last_offset_delta": (23, ">i4"),
-    "base_timestamp": (27, ">i8"),
-    "max_timestamp": (35, ">i8"),
-    "producer_id": (43, ">i8"),
-    "producer_epoch": (51, ">i2"),
-    "base_sequence": (53, ">i4"),
-    "count": (57, ">i4"),
-}
-
 HEADER_DTYPE = np.dtype(
-    {
-        "names": list(_FIELDS),
-        "formats": [format_ for _, format_ in _FIELDS.values()],
-        "offsets": [position for position, _ in _FIELDS.values()],
-        "itemsize": HEADER_SIZE,
-    }
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("partition_leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
 )
+assert HEADER_DTYPE.itemsize == HEADER_SIZE
 
 HeaderRows = npt.NDArray[np.void]
 """An array of `HEADER_DTYPE`."""

@@ -393,8 +393,7 @@ class RecordColumns:
     def with_headers(self, headers: Sequence[Headers]) -> RecordColumns:
         buffer, positions, _ = self._append(ByteStrings.of_list(map(encode_headers, headers)))
         counts = np.fromiter(map(len, headers), np.int64, len(headers))
-        padded = buffer + bytes(_VARINT_BYTES)
-        return replace(self, buffer=padded, header_counts=counts, header_positions=positions)
+        return replace(self, buffer=buffer + PAD, header_counts=counts, header_positions=positions)
 
     def _append(self, texts: ByteStrings) -> tuple[bytes, Int64s, Int64s]:
         return b"".join((self.buffer, texts.buffer)), texts.positions + len(self.buffer), texts.lengths
@@ -426,9 +425,6 @@ class HeaderColumns:
 
 _MOST_TOGETHER = 64 * 1024 * 1024
 """The limit for batches that are decoded together: one alone may be larger, and has all the memory."""
-
-_VARINT_BYTES = 10
-"""The most bytes that one takes, and that reading it may look at."""
 
 
 @dataclass(frozen=True, slots=True)
