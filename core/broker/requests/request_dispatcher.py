@@ -66,20 +66,14 @@ _HANDLERS = (
     sasl_exchange, topic_changes, transaction_states, transactions,
 )  # fmt: skip
 
-_LISTED = (
-    0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32, 37, 44, 68, 69, 23, 33, 35, 43, 46, 55, 60, 61, 74, 75, 8, 9, 11, 12, 13,
-    14, 15, 16, 42, 47, 66, 65, 57, 28, 27, 26, 64, 94, 25, 24, 56, 67, 7, 45, 48, 50, 51, 49, 4, 5, 6, 29, 30, 31,
-    17, 36,
-)  # fmt: skip
-"""The keys of all APIs, in the order in which ApiVersions lists them."""
-
 _SERVED: dict[int, ServedApi[Any, Any]] = {
     served.api.key: served
     for served in sorted(
         (one for module in _HANDLERS for one in vars(module).values() if isinstance(one, ServedApi)),
-        key=lambda served: _LISTED.index(served.api.key),
+        key=lambda served: served.api.key,
     )
 }
+"""In the order of their keys, in which ApiVersions lists them, as in Kafka."""
 
 
 def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:
