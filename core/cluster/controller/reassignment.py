@@ -22,6 +22,7 @@ from core.cluster.image.metadata_image import NO_LEADER, PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
+from core.protocol.schema.metadata_records import PartitionRecord
 
 Outcomes = dict[TopicPartition, KafkaError | None]
 
@@ -36,7 +37,7 @@ def target_of(state: PartitionState) -> tuple[int, ...]:
     return tuple(one for one in state.replicas if one not in state.removing_replicas)
 
 
-def is_moving(state: PartitionState) -> bool:
+def is_moving(state: PartitionState | PartitionRecord) -> bool:
     return bool(state.adding_replicas or state.removing_replicas)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from core.broker.controller.active_controller import ActiveController
 from core.broker.requests.handlers.controller_request import decide_in_office, find_term
@@ -11,8 +11,8 @@ from core.broker.requests.served_api import serves
 from core.broker.requests.services import Services
 from core.cluster.controller.cluster_controller import Results
 from core.cluster.controller.controller_writes import Decision
-from core.cluster.controller.reassignment import Outcomes, Reassignments
-from core.cluster.image.metadata_image import PartitionState
+from core.cluster.controller.reassignment import Outcomes, Reassignments, is_moving
+from core.cluster.image.metadata_image import MetadataImage, PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -72,48 +72,38 @@ def list_partition_reassignments(
     """ListPartitionReassignments: the reassignments in the metadata; this broker starts none. In a cluster only the
     controller knows them.
     """
+    wanted = None
+    if request.topics is not None:
+        wanted = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    listed: Mapping[TopicPartition, PartitionRecord | PartitionState]
     term = find_term(services)
     if term is not None:
-        return _answer_of_controller(term, request)
-    if services.membership is not None:
+        listed = term.controller.reassignments.listed(wanted)
+    elif services.membership is not None:
         code = ErrorCode.NOT_CONTROLLER
         return schema.ListPartitionReassignmentsResponse(error_code=code, error_message=code.text)
-    asked = request.topics
-    if asked is None:
-        asked = [
-            schema.ListPartitionReassignmentsTopics(t.name, sorted(t.partitions))
-            for t in services.image.topics.values()
-        ]
-    topics = []
-    for wanted in asked:
-        topic = services.image.topics.get(wanted.name)
-        partitions = topic.partitions if topic is not None else {}
-        ongoing = [
-            _ongoing(number, found)
-            for number in wanted.partition_indexes
-            if (found := partitions.get(number)) is not None and (found.adding_replicas or found.removing_replicas)
-        ]
-        if ongoing:
-            topics.append(schema.OngoingTopicReassignment(wanted.name, ongoing))
-    return schema.ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+    else:
+        listed = _listed_alone(services.image, wanted)
+    topics = by_topic((partition, _ongoing(partition.partition, state)) for partition, state in listed.items())
+    return schema.ListPartitionReassignmentsResponse(
+        error_message=None, topics=[schema.OngoingTopicReassignment(*topic) for topic in topics.items()]
+    )
+
+
+def _listed_alone(
+    image: MetadataImage, wanted: Iterable[TopicPartition] | None
+) -> Mapping[TopicPartition, PartitionRecord]:
+    """Returns what `Reassignments.listed` returns, for a lone broker."""
+    if wanted is None:
+        topics = image.topics.values()
+        wanted = [TopicPartition(topic.name, number) for topic in topics for number in sorted(topic.partitions)]
+    found = {one: image.find_partition(one) for one in wanted}
+    return {one: state for one, state in found.items() if state is not None and is_moving(state)}
 
 
 def _ongoing(number: int, state: PartitionRecord | PartitionState) -> schema.OngoingPartitionReassignment:
     return schema.OngoingPartitionReassignment(
         number, list(state.replicas), list(state.adding_replicas), list(state.removing_replicas)
-    )
-
-
-def _answer_of_controller(
-    term: ActiveController, request: schema.ListPartitionReassignmentsRequest
-) -> schema.ListPartitionReassignmentsResponse:
-    wanted = None
-    if request.topics is not None:
-        wanted = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
-    listed = term.controller.reassignments.listed(wanted)
-    topics = by_topic((partition, _ongoing(partition.partition, state)) for partition, state in listed.items())
-    return schema.ListPartitionReassignmentsResponse(
-        error_message=None, topics=[schema.OngoingTopicReassignment(*topic) for topic in topics.items()]
     )
 
 
