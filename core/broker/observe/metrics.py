@@ -40,16 +40,11 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 """(values of the labels, number) of each sample."""
 
 
-def gauge(name: str, doc: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, doc, value)
+gauge, counter = GaugeMetricFamily, CounterMetricFamily
 
 
 def gauges(name: str, doc: str, labels: tuple[str, ...], samples: Samples) -> Metric:
     return _filled(GaugeMetricFamily(name, doc, labels=labels), samples)
-
-
-def counter(name: str, doc: str, value: float) -> Metric:
-    return CounterMetricFamily(name, doc, value)
 
 
 def counters(name: str, doc: str, labels: tuple[str, ...], samples: Samples) -> Metric:

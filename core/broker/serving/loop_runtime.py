@@ -15,6 +15,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from core.broker.requests.fair_scheduler import FairScheduler
@@ -103,19 +104,15 @@ class LoopRuntime:
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
         self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
         self._cleaning = ThreadPoolExecutor(thread_name_prefix="plog-cleaner")
+        self.run_in_background = partial(self._submit, self._background)
+        self.run_flush = partial(self._submit, self._flushing)
+        self.run_cleaning = partial(self._submit, self._cleaning)
         self._loading: threading.Thread | None = None
         self._is_stopped = False
 
-    def run_in_background(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-        self._submit(self._background, work, then)
-
-    def run_flush(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-        self._submit(self._flushing, work, then)
-
-    def run_cleaning(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-        self._submit(self._cleaning, work, then)
-
-    def _submit(self, thread: ThreadPoolExecutor, work: Callable[[], None], then: Callable[[], None] | None) -> None:
+    def _submit(
+        self, thread: ThreadPoolExecutor, work: Callable[[], None], then: Callable[[], None] | None = None
+    ) -> None:
         if self._is_stopped:
             return  # the broker's close does the rest
 
