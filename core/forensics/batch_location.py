@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
+from core.forensics.missing_offsets import offsets_text as range_text
 from core.forensics.partition_reader import PartitionReader
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
@@ -24,10 +25,8 @@ def find_file(log: PartitionReader, batch: Batch) -> Path | None:
 
 def offsets_text(batch: Batch) -> str:
     """Writes the offsets of a batch, by its header alone; of a message of magic 0 or 1 only the last is known."""
-    if isinstance(batch, RecordBatch) and not batch.last_offset_delta:
-        return f"offset {batch.base_offset}"
     if isinstance(batch, RecordBatch):
-        return f"offsets {batch.base_offset} to {batch.last_offset}"
+        return range_text(batch.base_offset, batch.next_offset)
     return f"offsets up to {batch.last_offset}"
 
 

@@ -43,7 +43,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -54,7 +54,7 @@ from core.files.file_names import CLEAN_SHUTDOWN, TRANSACTION_INDEX_SUFFIX, find
 from core.files.producer_snapshot import believable_snapshots
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, offsets_text
-from core.forensics.recovery_journal import read_rebuilt
+from core.forensics.recovery_journal import joined_ranges, read_rebuilt
 from core.index.transaction_index import AbortedTransaction, iter_transaction_index
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.control_record import LARGEST_MARKER, FateKind, Marker, read_marker
@@ -150,15 +150,9 @@ class TransactionFate:
     @property
     def records_text(self) -> str:
         """Writes `records 53, 55 to 57`."""
-        runs: list[list[int]] = []
-        for base, last in self.batches:
-            if runs and base == runs[-1][1] + 1:
-                runs[-1][1] = last
-            else:
-                runs.append([base, last])
-        texts = [str(first) if first == last else f"{first} to {last}" for first, last in runs]
-        is_one = len(runs) == 1 and runs[0][0] == runs[0][1]
-        return f"record{'s' * (not is_one)} {', '.join(texts)}"
+        runs = joined_ranges((base, last + 1) for base, last in self.batches)
+        is_one = self.first_offset == self.last_offset
+        return f"record{'s' * (not is_one)} {_ranges_text(runs)}"
 
 
 class TransactionEvidence(NamedTuple):
@@ -201,14 +195,11 @@ class TransactionEvidence(NamedTuple):
     def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
         """Adds damaged batches whose contents are known."""
         contents = LogContents()
-        offsets = []
+        batches = list(batches)
         for batch in batches:
             contents.take(batch)
-            offsets.append((batch.base_offset, batch.last_offset + 1))
-        offsets.sort()
-        ends = accumulate((end for _, end in offsets), max)
-        known = [(start, end) for (start, _), end in zip(offsets, ends, strict=True)]
-        missing = [rest for gap in self.missing for rest in _without(gap, known)] if known else self.missing
+        known = joined_ranges((batch.base_offset, batch.last_offset + 1) for batch in batches)
+        missing = [rest for gap in self.missing for rest in _without(gap, known)]
         mended = [e._replace(is_mended=True) if isinstance(e, Marker) else e for e in contents.events]
         return self._replace(events=sorted([*self.events, *mended], key=_offset), missing=missing)
 
@@ -572,9 +563,7 @@ class _Producer:
 
 def _texts(proof: str, within: Sequence[MissingRange], doubts: Sequence[str], names: str) -> Iterator[str]:
     if within:
-        offsets = ", ".join(
-            str(gap.start) if gap.end == gap.start + 1 else f"{gap.start} to {gap.end - 1}" for gap in within
-        )
+        offsets = _ranges_text((gap.start, gap.end) for gap in within)
         yield f"its marker {'was' if proof else 'may have been'} among the missing offsets {offsets}"
     if proof:
         yield proof
@@ -582,6 +571,11 @@ def _texts(proof: str, within: Sequence[MissingRange], doubts: Sequence[str], na
         yield from doubts
     elif names:
         yield f"{names} has no abort there"
+
+
+def _ranges_text(ranges: Iterable[tuple[int, int]]) -> str:
+    """Writes `53, 55 to 57` for ranges [start, end)."""
+    return ", ".join(str(start) if end == start + 1 else f"{start} to {end - 1}" for start, end in ranges)
 
 
 def _offset(event: TransactionalBatch | Marker) -> int:
@@ -630,7 +624,7 @@ class LogContents:
 
 
 def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[MissingRange]:
-    """Yields the parts of a missing range outside the ranges [start, end), which are in order, as are their ends."""
+    """Yields the parts of a missing range outside the ranges [start, end), which are in order, with gaps between."""
     first = bisect_right(known, gap.start, key=itemgetter(1))
     for start, end in known[first : bisect_left(known, (gap.end,))]:
         if gap.start < start:
