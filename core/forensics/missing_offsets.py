@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,33 +126,16 @@ def explain_holes(
     A recovery takes batches out between earlier holes. So each part that it gave up is a hole of its own, and so is
     each part between.
     """
-    whole, holes = (start, end), []
+    whole = Hole(start, end, HoleReason.UNKNOWN, "", path, position, end_position=position, is_end=is_end)
     given_up = evidence.given_up
     edges = sorted({offset for one in given_up for offset in one if start < offset < end}) if given_up else ()
-    for last in (*edges, end):
-        hole = _explain_part(
-            start, last, evidence, path, position, whole=whole, compacted_below=compacted_below, is_end=is_end
-        )
-        holes.append(hole)
-        start = last
-    return holes
+    parts = pairwise((start, *edges, end))
+    return [_explain_part(whole, first, last, evidence, compacted_below) for first, last in parts]
 
 
-def _explain_part(
-    start: int,
-    end: int,
-    evidence: KnownOffsets,
-    path: Path,
-    position: int,
-    *,
-    whole: tuple[int, int],
-    compacted_below: int,
-    is_end: bool,
-) -> Hole:
-    """Explains offsets [start, end) of a hole. Facts about a segment count for all offsets of `whole`, the hole [first,
-    last) that they are a part of.
-    """
-    whole_start, whole_end = whole
+def _explain_part(whole: Hole, start: int, end: int, evidence: KnownOffsets, compacted_below: int) -> Hole:
+    """Explains offsets [start, end) of a hole. Facts about a segment count for all of its offsets."""
+    path, position, is_end = whole.path, whole.position, whole.is_end
 
     def hole(reason: HoleReason, why: str) -> Hole:
         place = position, position
@@ -160,10 +144,10 @@ def _explain_part(
     if any(first <= start and end <= last for first, last in evidence.given_up):
         return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
     for error in evidence.unreadable:
-        if whole_start <= error.offset < whole_end:
+        if whole.start <= error.offset < whole.end:
             return unreadable_hole(error, start, end)
     is_start = evidence.known_start is not None and end <= evidence.first_base_offset
-    missing = [base for base in evidence.lone_indexes if (is_start or whole_start <= base) and base < end]
+    missing = [base for base in evidence.lone_indexes if (is_start or whole.start <= base) and base < end]
     if missing:
         base, count = missing[-1 if is_start else 0], f"{'at least ' * is_end}{end - start} records"
         if end <= compacted_below:
@@ -175,10 +159,10 @@ def _explain_part(
         return hole(HoleReason.UNKNOWN, f"{began}, and nothing shows that what lies below {end} was deleted")
     if is_end:
         return hole(
-            HoleReason.MISSING, f"the log ends at offset {whole_start}, {evidence.source} knows of offset {end - 1}"
+            HoleReason.MISSING, f"the log ends at offset {whole.start}, {evidence.source} knows of offset {end - 1}"
         )
     if end <= compacted_below:
-        cut = evidence.find_truncated_segment(start, whole_end)
+        cut = evidence.find_truncated_segment(start, whole.end)
         if cut is None:
             return hole(HoleReason.COMPACTED, "the cleaner was at this log")
         path, position = cut.path, cut.position
