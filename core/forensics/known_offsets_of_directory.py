@@ -78,15 +78,12 @@ class KnownOffsetsOfDirectory:
         """`origin` is the directory that `root` is a shadow of: a broker writes a metadata log of its own into that."""
         self.root = root
         self._origin = origin or root
+        self._checkpoints: dict[str, dict[TopicPartition, int]] = {}
 
     def forget(self) -> None:
         """Reads everything again on its next use: a broker may have changed it meanwhile."""
-        for name in ("log_starts", "_recovery_points", "_high_watermarks", "cleaned", "was_stopped_cleanly"):
-            self.__dict__.pop(name, None)
-
-    @cached_property
-    def log_starts(self) -> dict[TopicPartition, int]:
-        return self.checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        self._checkpoints.clear()
+        self.__dict__.pop("was_stopped_cleanly", None)
 
     def why_no_log_starts(self) -> str | None:
         """Says why `log-start-offset-checkpoint` can't be read, or None."""
@@ -96,27 +93,21 @@ class KnownOffsetsOfDirectory:
             return str(error)
         return None
 
-    @cached_property
-    def _recovery_points(self) -> dict[TopicPartition, int]:
-        """Returns the recovery points, without entries that stand for an unknown one."""
-        found = self.checkpoint(RECOVERY_POINT_CHECKPOINT)
-        return {partition: offset for partition, offset in found.items() if offset != UNKNOWN_RECOVERY_POINT}
-
-    @cached_property
-    def _high_watermarks(self) -> dict[TopicPartition, int]:
-        return self.checkpoint(HIGH_WATERMARK_CHECKPOINT)
-
-    @cached_property
-    def cleaned(self) -> dict[TopicPartition, int]:
-        """Returns the offsets below which the cleaner worked."""
-        return self.checkpoint(CLEANER_CHECKPOINT)
-
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Reads the file as it is now; empty if it does not exist or does not parse."""
         try:
             return read_offset_checkpoint(self.root / name)
         except (CorruptRecordError, OSError):
             return {}
+
+    def find_offset(self, name: str, partition: TopicPartition) -> int | None:
+        """Finds the partition's offset in a checkpoint as it was at its first use; also None for a recovery point
+        that stands for an unknown one.
+        """
+        if name not in self._checkpoints:
+            self._checkpoints[name] = self.checkpoint(name)
+        offset = self._checkpoints[name].get(partition)
+        return None if (name, offset) == (RECOVERY_POINT_CHECKPOINT, UNKNOWN_RECOVERY_POINT) else offset
 
     @cached_property
     def was_stopped_cleanly(self) -> bool:
@@ -151,14 +142,13 @@ class KnownOffsetsOfDirectory:
             (max(epochs, default=0), LEADER_EPOCH_CHECKPOINT),
         ]
         if partition is not None:
-            known.append((self._recovery_points.get(partition, 0), RECOVERY_POINT_CHECKPOINT))
+            known.append((self.find_offset(RECOVERY_POINT_CHECKPOINT, partition) or 0, RECOVERY_POINT_CHECKPOINT))
         known_end, source = max(known, key=lambda pair: pair[0])
+        cleaned_below = 0 if partition is None else self.find_offset(CLEANER_CHECKPOINT, partition) or 0
         evidence = KnownOffsets(
             known_end=known_end,
             source=source,
-            cleaned_below=max(
-                self.cleaned.get(partition, 0) if partition else 0, max(logs, default=0) if is_being_cleaned else 0
-            ),
+            cleaned_below=max([cleaned_below, *(logs if is_being_cleaned else ())]),
             newest_snapshot=newest_snapshot,
             lone_indexes=tuple(sorted(lone)),
             known_start=(
@@ -180,10 +170,10 @@ class KnownOffsetsOfDirectory:
 
     def _with_high_watermark(self, evidence: KnownOffsets, partition: TopicPartition) -> KnownOffsets:
         """Adds the high watermark of `replication-offset-checkpoint`, unless it can't be right."""
-        high_watermark = self._high_watermarks.get(partition, 0)
+        high_watermark = self.find_offset(HIGH_WATERMARK_CHECKPOINT, partition) or 0
         if high_watermark <= evidence.known_end:
             return evidence
-        point = self._recovery_points.get(partition, 0)
+        point = self.find_offset(RECOVERY_POINT_CHECKPOINT, partition) or 0
         if evidence.was_stopped_cleanly and 0 < point == evidence.known_end == _sound_end(evidence):
             why = (
                 f"the high watermark of {partition} is {high_watermark}, it says, but the log was stopped cleanly and "
@@ -199,7 +189,7 @@ class KnownOffsetsOfDirectory:
         """Adds the log start of `log-start-offset-checkpoint`, unless it can't be right. `first_epoch` is where the
         first leader epoch begins.
         """
-        log_start = self.log_starts.get(partition, 0)
+        log_start = self.find_offset(LOG_START_OFFSET_CHECKPOINT, partition) or 0
         if first_epoch is not None and max(first_epoch, evidence.first_base_offset) < log_start:
             is_contradicted = True
         else:
@@ -258,7 +248,7 @@ class KnownOffsetsOfDirectory:
     ) -> int | None:
         """Returns the listed start, or None. A log that moved its first segments elsewhere keeps their epochs."""
         first = min(logs, default=None)
-        log_start = self.log_starts.get(partition) if partition is not None else None
+        log_start = None if partition is None else self.find_offset(LOG_START_OFFSET_CHECKPOINT, partition)
         is_moved = log_start is not None and first is not None and log_start < first and self._may_be_tiered
         starts = lone if is_moved else lone.union(epochs)
         return min((start for start in starts if first is None or start < first), default=None)

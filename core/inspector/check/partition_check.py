@@ -21,6 +21,7 @@ from core.common.salvaging_file import read_small_text
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.files.checkpoint_file import EpochEntry, parse_leader_epochs, rising_epochs
 from core.files.file_names import (
+    CLEANER_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -488,7 +489,8 @@ class DataDirectoryMetadata:
         """Says whether compaction may have been at work, as in each internal topic, where Kafka's coordinators do not
         number their records, either; None if that is not known.
         """
-        if partition in self._evidence.cleaned or partition.topic in INTERNAL_TOPICS:
+        is_cleaned = self._evidence.find_offset(CLEANER_CHECKPOINT, partition) is not None
+        if is_cleaned or partition.topic in INTERNAL_TOPICS:
             return True
         if self.image is not None and "compact" in self.image.topic_configs(partition.topic).get("cleanup.policy", ""):
             return True

@@ -84,7 +84,10 @@ class LogFigures:
         """Lists the partitions again, and reads the directory's other files again. Raises AccessError if it is gone."""
         reader = DirectoryReader(self._directory)
         evidence = KnownOffsetsOfDirectory(reader.root)
-        self._offsets = (evidence.checkpoint(HIGH_WATERMARK_CHECKPOINT), evidence.log_starts)
+        self._offsets = (
+            evidence.checkpoint(HIGH_WATERMARK_CHECKPOINT),
+            evidence.checkpoint(LOG_START_OFFSET_CHECKPOINT),
+        )
         mark = (sorted(reader.partitions), *self._marks_of_root(reader.root))
         if mark == self._root_mark:
             return
