@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.files.producer_snapshot import ProducerSnapshotEntry
@@ -23,33 +23,25 @@ _UNKNOWN = -2
 _OF_TRANSACTIONS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
-class _Producer:
-    """A producer; `next_sequence` is `_UNKNOWN` if anything may follow."""
-
-    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "holes", "last_offset", "last_sequence", "next_sequence")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.next_sequence = _UNKNOWN
-        self.last_sequence = NO_SEQUENCE
-        self.last_offset = -1
-        self.coordinator_epoch = -1
-        self.first_offset: int | None = None
-        """The first offset of the open transaction."""
-        self.holes = 0
-        """How many holes were met up to its last record."""
-
-
-class ProducerFacts(NamedTuple):
-    """The state of a producer by the log, with -1 for unknown numbers. `is_sequence_known` is False if any sequence may
-    follow, as after a batch without one: then its last sequence and offset mean nothing.
+@dataclass(slots=True)
+class Producer:
+    """The state of a producer by the log, with -1 for unknown numbers. `next_sequence` is `_UNKNOWN` if any may follow,
+    as after a batch without one: then its last sequence and offset mean nothing.
     """
 
     epoch: int
-    last_sequence: int
-    last_offset: int
-    current_txn_first_offset: int
-    is_sequence_known: bool
+    next_sequence: int = _UNKNOWN
+    last_sequence: int = NO_SEQUENCE
+    last_offset: int = -1
+    coordinator_epoch: int = -1
+    first_offset: int | None = None
+    """The first offset of the open transaction."""
+    holes: int = 0
+    """How many holes were met up to its last record."""
+
+    @property
+    def is_sequence_known(self) -> bool:
+        return self.next_sequence != _UNKNOWN
 
 
 class ProducerCheck:
@@ -64,7 +56,7 @@ class ProducerCheck:
         """Files and positions of the batches that there is such a finding about."""
         self._findings: list[Finding] = []
         self._holes = 0
-        self._producers: dict[int, _Producer] = {}
+        self._producers: dict[int, Producer] = {}
         self._open: list[tuple[int, int]] = []  # (first offset, producer id) of open transactions, rising
         self._aborted: dict[int, AbortedTransaction] = {}  # by last offset; of the segment that is read
         self._markers: dict[int, int] = {}  # last offset -> producer id; abort markers, seen data or not
@@ -79,14 +71,9 @@ class ProducerCheck:
         """Takes in offsets without a batch, which a cleaner may have taken."""
         self._holes += 1
 
-    def find_producer(self, producer_id: int) -> ProducerFacts | None:
-        """Returns the facts seen of a producer so far, or None."""
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            return None
-        first_offset = -1 if producer.first_offset is None else producer.first_offset
-        is_known = producer.next_sequence != _UNKNOWN
-        return ProducerFacts(producer.epoch, producer.last_sequence, producer.last_offset, first_offset, is_known)
+    def find_producer(self, producer_id: int) -> Producer | None:
+        """Returns what was seen of a producer so far, or None."""
+        return self._producers.get(producer_id)
 
     def goes_on(
         self,
@@ -117,7 +104,7 @@ class ProducerCheck:
         """Checks a batch that has a producer id; returns the findings."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
-            producer = self._producers[batch.producer_id] = _Producer(batch.producer_epoch)
+            producer = self._producers[batch.producer_id] = Producer(batch.producer_epoch)
         if batch.is_control:
             if batch.count:
                 self._see_marker(producer, batch, path)
@@ -126,7 +113,7 @@ class ProducerCheck:
         found, self._findings = self._findings, []
         return found
 
-    def _see_data(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:
+    def _see_data(self, producer: Producer, batch: RecordBatch, path: Path) -> None:
         epoch, sequence = batch.producer_epoch, batch.base_sequence
         if producer.first_offset is not None and epoch > producer.epoch and producer.holes < self._holes:
             first_offset = self._close(producer, batch.producer_id)
@@ -153,14 +140,14 @@ class ProducerCheck:
             insort(self._open, (batch.base_offset, batch.producer_id))
         producer.holes = self._holes
 
-    def _set_sequence(self, producer: _Producer, batch: RecordBatch) -> None:
+    def _set_sequence(self, producer: Producer, batch: RecordBatch) -> None:
         producer.last_sequence = batch.last_sequence
         producer.last_offset = batch.last_offset
         producer.next_sequence = (
             _UNKNOWN if batch.base_sequence == NO_SEQUENCE else (batch.last_sequence + 1) & MAX_SEQUENCE
         )
 
-    def _see_marker(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:
+    def _see_marker(self, producer: Producer, batch: RecordBatch, path: Path) -> None:
         try:
             marker = read_end_transaction_marker(batch.records()[0])
         except CorruptRecordError as error:
@@ -180,7 +167,7 @@ class ProducerCheck:
         producer.coordinator_epoch = max(producer.coordinator_epoch, marker.coordinator_epoch)
         self._end_transaction(producer, batch, marker)
 
-    def _end_transaction(self, producer: _Producer, batch: RecordBatch, marker: EndTransactionMarker) -> None:
+    def _end_transaction(self, producer: Producer, batch: RecordBatch, marker: EndTransactionMarker) -> None:
         first_offset = self._close(producer, batch.producer_id)
         if marker.is_commit:
             return
@@ -192,7 +179,7 @@ class ProducerCheck:
             batch.producer_id, first_offset, batch.last_offset, stable
         )
 
-    def _close(self, producer: _Producer, producer_id: int) -> int | None:
+    def _close(self, producer: Producer, producer_id: int) -> int | None:
         first_offset, producer.first_offset = producer.first_offset, None
         if first_offset is not None:
             del self._open[bisect_left(self._open, (first_offset, producer_id))]
@@ -217,7 +204,7 @@ class ProducerCheck:
             listed.add(entry.last_offset)
             if entry.last_offset >= end_offset or self._ends(entry, markers):
                 continue
-            problem = _problem_of(entry, seen, markers, is_certain=self.is_certain, is_complete=is_complete)
+            problem = self._problem_of(entry, seen, markers, is_complete=is_complete)
             if problem is not None:
                 yield _index_finding(path, f"entry {number}: {problem}", entry.last_offset, number)
         for aborted in seen.values():  # those with a record and a marker, and no damage between them
@@ -225,6 +212,29 @@ class ProducerCheck:
                 what = f"the transaction of producer {aborted.producer_id} that was aborted at offset"
                 message = f"no entry for {what} {aborted.last_offset}"
                 yield _index_finding(path, message, aborted.last_offset, -1)
+
+    def _problem_of(
+        self,
+        entry: AbortedTransaction,
+        seen: dict[int, AbortedTransaction],
+        markers: dict[int, int],
+        *,
+        is_complete: bool,
+    ) -> str | None:
+        producer_id = markers.get(entry.last_offset)
+        if producer_id is None:
+            return f"no transaction was aborted at offset {entry.last_offset} of the log" if self.is_certain else None
+        if producer_id != entry.producer_id:
+            return f"producer {producer_id} aborted at offset {entry.last_offset}, the index says {entry.producer_id}"
+        aborted = seen.get(entry.last_offset)
+        if aborted is None or not self.is_certain:
+            return None
+        is_first_known = is_complete or entry.first_offset > aborted.first_offset
+        if is_first_known and entry.first_offset != aborted.first_offset:
+            return f"first offset {entry.first_offset}, by the log {aborted.first_offset}"
+        if is_complete and entry.last_stable_offset != aborted.last_stable_offset:
+            return f"last stable offset {entry.last_stable_offset}, by the log {aborted.last_stable_offset}"
+        return None
 
     def _ends(self, entry: AbortedTransaction, markers: dict[int, int]) -> bool:
         """Believes an index entry that a transaction was aborted if the log shows its beginning, but no end: the marker
@@ -257,35 +267,11 @@ class ProducerCheck:
                 ("last offset", entry.last_offset, producer.last_offset),
                 ("open transaction from offset", entry.current_txn_first_offset, first_offset),
             ):
-                is_known = producer.next_sequence != _UNKNOWN or name in ("epoch", "open transaction from offset")
+                is_known = producer.is_sequence_known or name in ("epoch", "open transaction from offset")
                 if is_known and in_snapshot != in_log:
                     message = f"producer {entry.producer_id}: {name} {in_snapshot}, by the log {in_log}"
                     yield Finding(Severity.WARNING, Code.SNAPSHOT_MISMATCH, str(path), message)
                     break
-
-
-def _problem_of(
-    entry: AbortedTransaction,
-    seen: dict[int, AbortedTransaction],
-    markers: dict[int, int],
-    *,
-    is_certain: bool,
-    is_complete: bool,
-) -> str | None:
-    producer_id = markers.get(entry.last_offset)
-    if producer_id is None:
-        return f"no transaction was aborted at offset {entry.last_offset} of the log" if is_certain else None
-    if producer_id != entry.producer_id:
-        return f"producer {producer_id} aborted at offset {entry.last_offset}, the index says {entry.producer_id}"
-    aborted = seen.get(entry.last_offset)
-    if aborted is None or not is_certain:
-        return None
-    is_first_known = is_complete or entry.first_offset > aborted.first_offset
-    if is_first_known and entry.first_offset != aborted.first_offset:
-        return f"first offset {entry.first_offset}, by the log {aborted.first_offset}"
-    if is_complete and entry.last_stable_offset != aborted.last_stable_offset:
-        return f"last stable offset {entry.last_stable_offset}, by the log {aborted.last_stable_offset}"
-    return None
 
 
 def _index_finding(path: Path, message: str, offset: int, number: int) -> Finding:

@@ -24,7 +24,7 @@ from core.files.producer_snapshot import (
 from core.index.transaction_index import ENTRY, AbortedTransaction, parse_transaction_index
 from core.inspector.check.file_kind import FileKind
 from core.inspector.check.findings import Finding
-from core.inspector.check.producer_check import ProducerCheck, ProducerFacts
+from core.inspector.check.producer_check import Producer, ProducerCheck
 from core.inspector.check.segment_check import OddLogError, SegmentCheck, VerifyOptions
 from core.inspector.check.verify import verify
 from core.inspector.dump.side_file_dump import producer_row, transaction_row
@@ -181,23 +181,23 @@ class SnapshotTable(_FolderTable):
             return Comparison(Fit.UNKNOWN, producers, place, offset)
         if entry.producer_id in self._wrong:
             return Comparison(Fit.NO, self._wrong[entry.producer_id], place, offset)
-        facts = producers.find_producer(entry.producer_id)
-        if facts is None:
+        producer = producers.find_producer(entry.producer_id)
+        if producer is None:
             return Comparison(Fit.UNKNOWN, "the log does not show this producer", place, offset)
         start_offset = self._logs.logs[0][0]
         is_other = any(True for _ in producers.check_snapshot([entry], self.path, start_offset))
-        said = _facts_text(facts)
+        said = _producer_text(producer)
         if is_other:
             return Comparison(Fit.UNKNOWN, f"{said}, as far as it goes: something is missing from it", place, offset)
         return Comparison(Fit.YES, said, place, offset)
 
 
-def _facts_text(facts: ProducerFacts) -> str:
-    said = f"epoch {facts.epoch}"
-    if facts.is_sequence_known and facts.last_offset >= 0:
-        said += f", last sequence {facts.last_sequence}, last offset {facts.last_offset}"
-    if facts.current_txn_first_offset >= 0:
-        said += f", open transaction from offset {facts.current_txn_first_offset}"
+def _producer_text(producer: Producer) -> str:
+    said = f"epoch {producer.epoch}"
+    if producer.is_sequence_known and producer.last_offset >= 0:
+        said += f", last sequence {producer.last_sequence}, last offset {producer.last_offset}"
+    if producer.first_offset is not None:
+        said += f", open transaction from offset {producer.first_offset}"
     return said
 
 
