@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from typing import Any
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.salvaging_file import open_salvaging
@@ -300,7 +301,12 @@ class _Planner:
             f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) and not _is_useless(f) for f in others
         )
         if self._options.is_like_kafka and damage and is_out_of_order:
-            self._plan.steps = [_step_out_of_order(finding) for finding in findings]
+            # a log that has no single place to end at its first damage
+            more = (
+                "; batches of this log stand out of order, so that --like-kafka can't end it here; without that they "
+            )
+            more += "are put in order"
+            self._plan.steps = [_step_for(finding, Action.NONE, more) for finding in findings]
             return self._plan
         if self._options.is_like_kafka and damage:
             self._truncate(damage)
@@ -369,14 +375,13 @@ class _Planner:
                     span = fix.position, fix.position + 1, finding.offset, finding.last_offset
                     self._plan.steps.append(Step(Action.FIX, path, str(fix), *span, fix=fix))
                 continue
-            why = finding.message if finding.fix is None else f"{finding.message}; --fix-bits would mend it"
+            more = "" if finding.fix is None else "; --fix-bits would mend it"
             given_up = _count_sound(finding)
             if given_up:
-                why += f"; its {given_up} records are sound, but nothing tells which offsets are theirs"
-            offset, last_offset = (finding.offset, finding.last_offset) if finding.last_offset >= 0 else (-1, -1)
-            span = finding.position, finding.end_position, offset, last_offset
-            why = f"{finding.code}: {why}"
-            step = Step(Action.CUT_OUT, path, why, *span, records=finding.records, given_up=given_up)
+                more += f"; its {given_up} records are sound, but nothing tells which offsets are theirs"
+            offset = finding.offset if finding.last_offset >= 0 else -1
+            counts = {"records": finding.records, "given_up": given_up}
+            step = _step_for(finding, Action.CUT_OUT, more, offset=offset, **counts)
             self._plan.steps.append(step)
 
     def _lay_out(self) -> dict[Path, list[Stretch]]:
@@ -403,10 +408,9 @@ class _Planner:
             log_end = log_map.end_offset
         end_offset = min((p.base_offset for p in after), default=first.offset if first.offset >= 0 else log_end)
         offset = min(end_offset, first.offset) if first.offset >= 0 else end_offset
-        why = f"{first.code}: {first.message}; the log ends here, as with Kafka's own recovery"
+        why = f"{_why(first)}; the log ends here, as with Kafka's own recovery"
         lost = sum(f.records or 0 for f in damage)
-        size = path.stat().st_size
-        span = first.position, size, offset, _last_offset(offset, log_end)
+        span = first.position, path.stat().st_size, offset, _last_offset(offset, log_end)
         step = Step(Action.TRUNCATE, path, why, *span, records=lost, given_up=given_up, is_to_end=True)
         self._plan.steps.append(step)
         self._set_aside_after(path, offset, log_end)
@@ -431,32 +435,27 @@ class _Planner:
                     self._plan.steps.append(Step(Action.REBUILD, path, "its log changes"))
 
     def _step_beside(self, finding: Finding) -> Step:
-        path = Path(finding.path)
-        why = f"{finding.code}: {finding.message}"
-        at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
-        if finding.code is Code.LOG_SHORT:
-            why += "; files that name later offsets are made to fit"
-            return Step(Action.REBUILD, path, why, -1, -1, *at[2:], records=finding.records, is_to_end=True)
-        if finding.code in _OF_BATCHES:
-            return self._step_for_batches(finding, why)
-        if finding.code is Code.LEADER_EPOCHS_MISMATCH and self._plan.keeps_epochs:
-            return Step(Action.NONE, path, f"{why}; it stays, as some batches' epochs are wrong", *at)
-        if finding.code in _REBUILT:
-            return Step(Action.REBUILD, path, why, *at)
+        code, path = finding.code, Path(finding.path)
+        if code is Code.LOG_SHORT:
+            more = "; files that name later offsets are made to fit"
+            return _step_for(finding, Action.REBUILD, more, records=finding.records, is_to_end=True)
+        if code in _OF_BATCHES:
+            return self._step_for_batches(finding, path)
+        if code is Code.LEADER_EPOCHS_MISMATCH and self._plan.keeps_epochs:
+            return _step_for(finding, Action.NONE, "; it stays, as some batches' epochs are wrong")
+        if code in _REBUILT:
+            return _step_for(finding, Action.REBUILD)
         kind = kind_of(path)
-        if finding.code is Code.UNREADABLE and kind in _MADE_FROM_THE_LOG:
-            return Step(Action.REBUILD, path, why)
-        if finding.code is Code.CHECKPOINT_CORRUPT and kind in (FileKind.LEADER_EPOCHS, FileKind.DAMAGED_RANGES):
-            return Step(Action.REBUILD, path, why)
-        is_id_lost = finding.code in (Code.METADATA_CORRUPT, Code.TOPIC_ID_MISMATCH, Code.UNREADABLE)
+        is_remade = code is Code.UNREADABLE and kind in _MADE_FROM_THE_LOG
+        if is_remade or (code is Code.CHECKPOINT_CORRUPT and kind in (FileKind.LEADER_EPOCHS, FileKind.DAMAGED_RANGES)):
+            return Step(Action.REBUILD, path, _why(finding))
+        is_id_lost = code in (Code.METADATA_CORRUPT, Code.TOPIC_ID_MISMATCH, Code.UNREADABLE)
         if is_id_lost and path.name == PARTITION_METADATA:
             topic_id = _find_topic_id(self._directory)
             if topic_id is not None and topic_id != _topic_id_of(self._directory):
                 self._plan.topic_id = topic_id
-                return Step(Action.RESTORE, path, f"{why}; the topic's id is {uuid_text(topic_id)}")
-        if finding.code is Code.UNREADABLE:
-            return Step(Action.NONE, path, why + _WHAT_TO_DO, *at)
-        return Step(Action.NONE, path, why, *at)
+                return Step(Action.RESTORE, path, f"{_why(finding)}; the topic's id is {uuid_text(topic_id)}")
+        return _step_for(finding, Action.NONE, _WHAT_TO_DO if code is Code.UNREADABLE else "")
 
     def _count_strays(self, path: Path) -> int:
         """The records of the sound batches of a log that no other file holds, and that are no part of the log."""
@@ -485,46 +484,48 @@ class _Planner:
             "--accept-missing gives the offsets up when that is moved away"
         )
 
-    def _step_for_batches(self, finding: Finding, why: str) -> Step:
-        path = Path(finding.path)
-        at = finding.position, finding.end_position
-        if finding.code is Code.SEGMENT_MISNAMED and not _is_useless(finding):
-            return Step(Action.SET_ASIDE, path, why, *at)
-        if finding.code is Code.BATCH_OUT_OF_ORDER:
-            return Step(Action.PUT_IN_ORDER, path, why, *at)
-        if finding.code is Code.BATCH_REPEATED or _is_useless(finding):
-            if finding.position > 0 or finding.end_position < path.stat().st_size:
-                return Step(Action.CUT_OUT, path, why, *at)
-            is_first = path == find_offset_files(self._directory, LOG_SUFFIX)[0][1]  # where the log begins
-            action = Action.CUT_OUT if is_first else Action.SET_ASIDE
-            return Step(action, path, why, *at, given_up=self._count_strays(path))
-        offsets = finding.offset, finding.last_offset
+    def _step_for_batches(self, finding: Finding, path: Path) -> Step:
         if finding.code is Code.EPOCHS_NOT_RISING:
             fix = finding.fix
-            if fix is not None:
-                return Step(Action.FIX, path, why, fix.position, fix.position + 1, *offsets, fix=fix)
-            return Step(Action.NONE, path, why, *at, *offsets)
+            if fix is None:
+                return _step_for(finding, Action.NONE)
+            return _step_for(finding, Action.FIX, position=fix.position, end_position=fix.position + 1, fix=fix)
+        if finding.code in _DISPLACED:
+            return replace(self._step_for_displaced(finding, path), offset=-1, last_offset=-1)
         at_hand = self._say_at_hand(finding)
         if self._options.accepts_missing and not at_hand:
-            return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, records=finding.records)
+            return _step_for(finding, Action.GIVE_UP, records=finding.records)
         missing = finding.last_offset + 1 - finding.offset
         if finding.code is Code.SEGMENT_MISSING:
-            why += at_hand or "; --accept-missing gives them up; until then the segment's other files stay"
-            return Step(Action.MISSING, path, why, -1, -1, *offsets, missing=missing)
-        why += at_hand or "; ask a replica, or --accept-missing gives them up"
-        return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
+            more = at_hand or "; --accept-missing gives them up; until then the segment's other files stay"
+            return _step_for(finding, Action.MISSING, more, missing=missing)
+        more = at_hand or "; ask a replica, or --accept-missing gives them up"
+        return _step_for(finding, Action.NONE, more, missing=missing)
+
+    def _step_for_displaced(self, finding: Finding, path: Path) -> Step:
+        if finding.code is Code.SEGMENT_MISNAMED and not _is_useless(finding):
+            return _step_for(finding, Action.SET_ASIDE)
+        if finding.code is Code.BATCH_OUT_OF_ORDER:
+            return _step_for(finding, Action.PUT_IN_ORDER)
+        if finding.position > 0 or finding.end_position < path.stat().st_size:
+            return _step_for(finding, Action.CUT_OUT)
+        is_first = path == find_offset_files(self._directory, LOG_SUFFIX)[0][1]  # where the log begins
+        action = Action.CUT_OUT if is_first else Action.SET_ASIDE
+        return _step_for(finding, action, given_up=self._count_strays(path))
+
+
+def _why(finding: Finding) -> str:
+    return f"{finding.code}: {finding.message}"
+
+
+def _step_for(finding: Finding, action: Action, more: str = "", **changes: Any) -> Step:
+    """Makes a step of a finding's bytes and offsets, with `more` after its message; `changes` are fields of `Step`."""
+    span = finding.position, finding.end_position, finding.offset, finding.last_offset
+    return replace(Step(action, Path(finding.path), _why(finding) + more, *span), **changes)
 
 
 def _is_useless(finding: Finding) -> bool:
     return finding.code is Code.SEGMENT_MISNAMED and finding.offset >= 0
-
-
-def _step_out_of_order(finding: Finding) -> Step:
-    """Makes a step for a log that has no single place to end at its first damage."""
-    why = f"{finding.code}: {finding.message}; batches of this log stand out of order, so that --like-kafka can't end "
-    why += "it here; without that they are put in order"
-    at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
-    return Step(Action.NONE, Path(finding.path), why, *at)
 
 
 def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:
@@ -628,8 +629,7 @@ def plan_restore(
     for path, finding in by_path.items():
         is_fitting = any(cut.path == path for cut in targets)
         if not is_fitting or not is_whole:
-            why = f"{finding.code}: {finding.message}; {_MEND_FIRST if is_fitting else _BY_HAND}"
-            plan.steps.append(Step(Action.NONE, path, why, offset=finding.offset, last_offset=finding.last_offset))
+            plan.steps.append(_step_for(finding, Action.NONE, f"; {_MEND_FIRST if is_fitting else _BY_HAND}"))
     for end, finding in lost:
         plan.steps += _steps_for_lost_end(end, finding, accepts_missing=accepts_missing)
     return plan
@@ -637,11 +637,10 @@ def plan_restore(
 
 def _steps_for_lost_end(end: LostEnd, finding: Finding, *, accepts_missing: bool) -> list[Step]:
     """Leaves the files that a start set aside as proof, until the user gives the records up."""
-    why = f"{finding.code}: {finding.message}"
     if accepts_missing:
-        return [Step(Action.SET_ASIDE, path, why) for path in end.paths]
-    why += "; ask a replica; --accept-missing gives them up, until then this file stays"
-    return [Step(Action.NONE, end.paths[0], why, offset=finding.offset, last_offset=finding.last_offset)]
+        return [Step(Action.SET_ASIDE, path, _why(finding)) for path in end.paths]
+    more = "; ask a replica; --accept-missing gives them up, until then this file stays"
+    return [_step_for(finding, Action.NONE, more)]
 
 
 def _targets(cuts: Sequence[CutOffTail], by_path: Mapping[Path, Finding], log_end: int) -> dict[CutOffTail, Path]:
@@ -692,9 +691,7 @@ def _put_back(plan: RestorePlan, targets: Mapping[CutOffTail, Path], by_path: Ma
         for cut in cuts:
             finding = by_path[cut.path]
             given_up = (finding.records or 0) - kept[cut]
-            why = f"{finding.code}: {finding.message}"
-            at = finding.offset, finding.last_offset
-            plan.steps.append(Step(Action.PUT_BACK, cut.path, why, -1, -1, *at, given_up=given_up))
+            plan.steps.append(_step_for(finding, Action.PUT_BACK, given_up=given_up))
         for hole in log_map.holes:
             if hole.start < log_end:
                 plan.contents.pass_over(hole)
@@ -715,7 +712,7 @@ def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
     plan = FolderPlan(directory)
     for finding in findings:
         path = Path(finding.path)
-        why = f"{finding.code}: {finding.message}"
+        why = _why(finding)
         # a folder would be a partition's under the name that it is set aside by
         is_checkpoint = kind_of(path) is FileKind.OFFSET_CHECKPOINT and not path.is_dir()
         action = Action.NONE
