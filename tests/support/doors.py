@@ -166,8 +166,8 @@ def dumped(directory: Path, model: LogModel) -> set[int]:
     log = {(frame.path, frame.position) for frame in model.log}
     found = set()
     for _, path in model.files:
-        valid = {row["position"] for row in SegmentDump(path, DumpOptions()).rows() if row["is_valid"]}
-        for row in SegmentDump(path, DumpOptions(with_records=True)).rows():
+        valid = {row["position"] for row in SegmentDump(path, DumpOptions(), []).rows() if row["is_valid"]}
+        for row in SegmentDump(path, DumpOptions(with_records=True), []).rows():
             position = row["batch_position"]
             if position in valid and (path, position) in log and not row["is_control"]:
                 found.add(row["offset"])

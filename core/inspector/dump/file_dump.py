@@ -55,9 +55,7 @@ class FileDump:
         """Yields the text of Kafka's tool, headed by the file's name."""
         yield f"Dumping {self.path}\n".encode()
         if self.is_log:
-            text = SegmentText(self.path, self.options)
-            yield from text.pieces()
-            self.findings += text.findings
+            yield from SegmentText(self.path, self.options, self.findings).pieces()
         else:
             lines = kafka_text(self.path, self.kind, self._small_rows())
             while piece := "".join(islice(lines, _LINES_TOGETHER)):
@@ -82,7 +80,7 @@ class FileDump:
 
     def rows(self) -> Iterator[Row]:
         if self.is_log:
-            yield from self._follow(SegmentDump(self.path, self.options), SegmentDump.rows)
+            yield from SegmentDump(self.path, self.options, self.findings).rows()
         else:
             yield from self._small_rows()
 
@@ -92,11 +90,7 @@ class FileDump:
             raise AccessError(
                 f"{self.path} holds no records, which is what --format arrow is for", where=str(self.path)
             )
-        yield from self._follow(SegmentDump(self.path, self.options), SegmentDump.arrow)
-
-    def _follow(self, dump: SegmentDump, read: Any) -> Iterator[Any]:  # read: one of SegmentDump's methods
-        yield from read(dump)
-        self.findings += dump.findings
+        yield from SegmentDump(self.path, self.options, self.findings).arrow()
 
     def _small_rows(self) -> Iterator[Row]:
         try:

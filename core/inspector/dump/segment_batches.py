@@ -37,13 +37,15 @@ _NEGATIVE = 0x80
 
 
 class SegmentBatches:
-    """One file; owned by one task. After the iteration `findings` has the damage met."""
+    """One file; owned by one task."""
 
-    def __init__(self, path: Path, options: DumpOptions, *, is_for_text: bool) -> None:
-        """Raises AccessError if the file can't be read. `is_for_text`: damage is met as Kafka's tool meets it."""
+    def __init__(self, path: Path, options: DumpOptions, findings: list[Finding], *, is_for_text: bool) -> None:
+        """Adds damage that is met to `findings`. Raises AccessError if the file can't be read. `is_for_text`: damage is
+        met as Kafka's tool meets it.
+        """
         self.path = path
         self._options = options
-        self.findings: list[Finding] = []
+        self._findings = findings
         self.invalid_bytes = 0
         """How many bytes at the end Kafka's tool takes for no batch."""
         self.blind: set[int] = set()
@@ -93,7 +95,7 @@ class SegmentBatches:
                 page = [] if batch is None else [batch]
             else:
                 page = [batch for batch in item if batch.position + batch.size_bytes <= self._max_position]
-                for batch in page if self.findings else ():
+                for batch in page if self._findings else ():
                     self._bound_claim(batch.base_offset)
             yield [batch for batch in page if self._may_be_wanted(batch) and self._is_new_enough(batch)]
             if self._scanner.position >= self._max_position:
@@ -123,7 +125,7 @@ class SegmentBatches:
 
     def _framed(self, damage: Damage) -> Batch | None:
         """The damaged batch, where its frame is sound: it can be shown as it is."""
-        self.findings.append(claimed_finding(damage, self.path))
+        self._findings.append(claimed_finding(damage, self.path))
         batch = damage.batch
         is_framed = batch is not None and batch.position + batch.size_bytes == damage.end_position
         if is_framed and damage.kind is not DamageKind.BAD_LENGTH:
@@ -133,9 +135,9 @@ class SegmentBatches:
 
     def _bound_claim(self, next_offset: int) -> None:
         """Ends the offsets that a damaged header claims where the next sound batch begins."""
-        last = self.findings[-1]
+        last = self._findings[-1]
         if last.offset < next_offset <= last.last_offset:
-            self.findings[-1] = replace(last, last_offset=next_offset - 1)
+            self._findings[-1] = replace(last, last_offset=next_offset - 1)
 
     def _blind_batches(self, position: int) -> Generator[Batch]:
         """Yields the bytes that Kafka's tool takes for batches after damage: it goes from frame to frame, whatever they
@@ -177,7 +179,7 @@ class SegmentBatches:
         return True
 
     def report(self, batch: Batch, error: CorruptRecordError) -> None:
-        self.findings.append(undecodable_finding(batch, self.path, error))
+        self._findings.append(undecodable_finding(batch, self.path, error))
 
     def is_hidden(self, value: bytes | None) -> bool:
         from core.inspector.dump.internal_records import has_secrets

@@ -20,18 +20,14 @@ from core.records.record_batch import RecordBatch
 
 
 class SegmentDump:
-    """One file; owned by one task. After the iteration `findings` has the damage met."""
+    """One file; owned by one task."""
 
-    def __init__(self, path: Path, options: DumpOptions) -> None:
-        """Raises AccessError if the file can't be read."""
+    def __init__(self, path: Path, options: DumpOptions, findings: list[Finding]) -> None:
+        """Adds damage that is met to `findings`. Raises AccessError if the file can't be read."""
         self._name = path.name
         self._options = options
-        self._batches = SegmentBatches(path, options, is_for_text=False)
+        self._batches = SegmentBatches(path, options, findings, is_for_text=False)
         self._decoder = options.find_decoder(path) if options.with_data else None
-
-    @property
-    def findings(self) -> list[Finding]:
-        return self._batches.findings
 
     # --- as rows
 

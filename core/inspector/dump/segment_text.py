@@ -35,19 +35,15 @@ Buffer = bytes | memoryview
 
 
 class SegmentText:
-    """One file; owned by one task. After the iteration `findings` has the damage met."""
+    """One file; owned by one task."""
 
-    def __init__(self, path: Path, options: DumpOptions) -> None:
-        """Raises AccessError if the file can't be read."""
+    def __init__(self, path: Path, options: DumpOptions, findings: list[Finding]) -> None:
+        """Adds damage that is met to `findings`. Raises AccessError if the file can't be read."""
         self.path = path
         self._options = options
-        self._batches = SegmentBatches(path, options, is_for_text=True)
+        self._batches = SegmentBatches(path, options, findings, is_for_text=True)
         self._text_of = self._make_text()
         self._may_be_columnar = self._batches.is_large and self._text_of in (plain_text, no_text)
-
-    @property
-    def findings(self) -> list[Finding]:
-        return self._batches.findings
 
     def _make_text(self) -> RecordText:
         options = self._options

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from core.common.errors import UsageError
+from core.inspector.check.findings import Finding
 from core.inspector.dump import segment_batches
 from core.inspector.dump.dump_options import DumpOptions
 from core.inspector.dump.file_dump import find_dumps
@@ -29,8 +30,8 @@ OPTIONS = [
 
 
 def text(path: Path, options: DumpOptions) -> tuple[bytes, list[str]]:
-    dump = SegmentText(path, options)
-    return b"".join(dump.pieces()), [str(f) for f in dump.findings]
+    findings: list[Finding] = []
+    return b"".join(SegmentText(path, options, findings).pieces()), [str(f) for f in findings]
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_seek_through_the_indexes_finds_what_reading_all_finds(monkeypatch: py
             with monkeypatch.context() as patch:
                 patch.setattr(SegmentBatches, "start_position", lambda _self: 0)
                 assert text(path, options) == sought
-    last = SegmentBatches(path, DumpOptions(start_offset=10**6), is_for_text=True)
+    last = SegmentBatches(path, DumpOptions(start_offset=10**6), [], is_for_text=True)
     assert last.start_position() > 0, "it does not begin at the beginning"
 
 
