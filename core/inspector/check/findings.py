@@ -155,29 +155,22 @@ def displaced_finding(one: Displaced, path: Path) -> Finding:
     from core.forensics.batch_order import Fate  # most logs have none
 
     piece = one.piece
-    offsets = offsets_text(piece.base_offset, piece.end_offset)
-    stand = "stands" if piece.batches == 1 else "stand"
-    batches = "a sound batch" if piece.batches == 1 else f"{piece.batches} sound batches"
-    message = (
-        f"{batches} of {offsets} {stand} here once more"
-        if one.fate is Fate.REPEATED
-        else f"{batches} of {offsets} {stand} out of order"
-    )
-    code = Code.BATCH_REPEATED if one.fate is Fate.REPEATED else Code.BATCH_OUT_OF_ORDER
+    code, where = Code.BATCH_OUT_OF_ORDER, "out of order"
+    if one.fate is Fate.REPEATED:
+        code, where = Code.BATCH_REPEATED, "here once more"
+    batches, stand = ("a sound batch", "stands") if piece.batches == 1 else (f"{piece.batches} sound batches", "stand")
+    message = f"{batches} of {offsets_text(piece.base_offset, piece.end_offset)} {stand} {where}"
     span = piece.position, piece.base_offset, piece.end_position, piece.end_offset - 1
     return Finding(Severity.ERROR, code, str(path), message, *span)
 
 
-def copy_finding(path: Path, size_bytes: int) -> Finding:
-    """Reports a log without a batch that is a part of the partition's log."""
-    message = "none of its batches is a part of the log: other files hold their offsets"
-    return Finding(Severity.ERROR, Code.BATCH_REPEATED, str(path), message, position=0, end_position=size_bytes)
-
-
-def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displaced]) -> Finding:
-    """Reports a log that is useless under its name, and whose batches no other file holds. If its records are missing
-    from the log, other findings count them.
+def useless_finding(path: Path, size_bytes: int, strays: Sequence[Displaced]) -> Finding:
+    """Reports a log without a batch that is a part of the partition's log: a copy; or, if no other file holds its
+    batches, the `strays`, one whose name is wrong. If its records are missing from the log, other findings count them.
     """
+    if not strays:
+        message = "none of its batches is a part of the log: other files hold their offsets"
+        return Finding(Severity.ERROR, Code.BATCH_REPEATED, str(path), message, position=0, end_position=size_bytes)
     start, end = min(one.piece.base_offset for one in strays), max(one.piece.end_offset for one in strays)
     message = f"none of its batches can stand in a file of that name: they are of {offsets_text(start, end)}"
     span = 0, max(start, 0), size_bytes, max(end - 1, 0)

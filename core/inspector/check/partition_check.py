@@ -10,7 +10,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,14 +42,13 @@ from core.inspector.check.findings import (
     Code,
     Finding,
     Severity,
-    copy_finding,
     corrupt_finding,
     damage_finding,
     displaced_finding,
     hole_finding,
     misnamed_finding,
     unreadable_finding,
-    wholly_misnamed_finding,
+    useless_finding,
 )
 from core.inspector.check.producer_check import ProducerCheck
 from core.inspector.check.segment_check import (
@@ -394,10 +393,7 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     for hole in holes:
         if hole.reason is not HoleReason.TRUNCATED:
             yield hole_finding(hole)
-    yield from map(partial(_useless_finding, log_map), sorted(log_map.copies))
-    for number in sorted(log_map.misnamed - log_map.copies):
-        file = log_map.files[number]
-        yield misnamed_finding(file.path, file.base_offset, file.file.size())
+    yield from _wrong_files(log_map)
     tail = log_map.tail
     for number, damage in log_map.damage:
         if number in log_map.copies:
@@ -418,14 +414,17 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
             yield displaced_finding(one, log_map.files[piece.file].path)
 
 
-def _useless_finding(log_map: LogMap, number: int) -> Finding:
-    """Reports a file without a batch of the log: a copy, or one under a name that is wrong for all that it holds."""
+def _wrong_files(log_map: LogMap) -> Iterator[Finding]:
+    """Reports files without a batch of the log, and those whose name can't be right."""
     from core.forensics.batch_order import Fate
 
-    file = log_map.files[number]
-    strays = [one for one in log_map.displaced if one.piece.file == number and one.fate is Fate.STRAY]
-    size_bytes = file.file.size()
-    return wholly_misnamed_finding(file.path, size_bytes, strays) if strays else copy_finding(file.path, size_bytes)
+    for number in sorted(log_map.copies):
+        file = log_map.files[number]
+        strays = [one for one in log_map.displaced if one.piece.file == number and one.fate is Fate.STRAY]
+        yield useless_finding(file.path, file.file.size(), strays)
+    for number in sorted(log_map.misnamed - log_map.copies):
+        file = log_map.files[number]
+        yield misnamed_finding(file.path, file.base_offset, file.file.size())
 
 
 # --- what the data directory says of its partitions
