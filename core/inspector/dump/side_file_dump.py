@@ -82,13 +82,11 @@ def _base_offset(path: Path) -> int:
 
 
 def transaction_row(entry: AbortedTransaction) -> Row:
-    return {
-        "version": 0,
-        "producer_id": entry.producer_id,
-        "first_offset": entry.first_offset,
-        "last_offset": entry.last_offset,
-        "last_stable_offset": entry.last_stable_offset,
-    }
+    return {"version": 0, **entry._asdict()}
+
+
+_OF_LAST_BATCH = ("first_sequence", "last_sequence", "last_offset", "offset_delta")
+"""What is None if the producer has no batch."""
 
 
 def producer_row(entry: ProducerSnapshotEntry) -> Row:
@@ -99,10 +97,7 @@ def producer_row(entry: ProducerSnapshotEntry) -> Row:
         "coordinator_epoch": entry.coordinator_epoch,
         "current_txn_first_offset": (None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset),
         "last_timestamp": entry.timestamp,
-        "first_sequence": None if last is None else last.first_sequence,
-        "last_sequence": None if last is None else last.last_sequence,
-        "last_offset": None if last is None else last.last_offset,
-        "offset_delta": None if last is None else last.offset_delta,
+        **{name: getattr(last, name, None) for name in _OF_LAST_BATCH},
     }
 
 
@@ -176,11 +171,10 @@ def _plain_line(row: Row) -> str:
     return " ".join(f"{name}: {value}" for name, value in row.items()) + "\n"
 
 
-def _transaction_line(row: Row) -> str:
-    return (
-        f"version: {row['version']} producerId: {row['producer_id']} firstOffset: {row['first_offset']} "
-        f"lastOffset: {row['last_offset']} lastStableOffset: {row['last_stable_offset']}\n"
-    )
+_TRANSACTION_LINE = (
+    "version: {version} producerId: {producer_id} firstOffset: {first_offset} "
+    "lastOffset: {last_offset} lastStableOffset: {last_stable_offset}\n"
+)
 
 
 def _as_kafka_reads(rows: Iterable[Row], zeros: Row) -> Iterator[Row]:
@@ -212,4 +206,4 @@ def _snapshot_line(row: Row) -> str:
     return line + "\n"
 
 
-_LINES = {FileKind.TRANSACTION_INDEX: _transaction_line, FileKind.PRODUCER_SNAPSHOT: _snapshot_line}
+_LINES = {FileKind.TRANSACTION_INDEX: _TRANSACTION_LINE.format_map, FileKind.PRODUCER_SNAPSHOT: _snapshot_line}

@@ -143,20 +143,11 @@ class CompactionExplainer:
             horizon = columns.batches[columns.batch_numbers[row]].delete_horizon_ms
             key = columns.key(row)
             if key is not None and not records.is_aborted[row] and last == offset:
-                goes, reason, detail = self._newest_record(offset, horizon, is_tombstone=is_tombstone)
+                fate = self._newest_record(offset, horizon, is_tombstone=is_tombstone)
             else:
                 why = Reason.ABORTED if records.is_aborted[row] else Reason.SUPERSEDED if key else Reason.WITHOUT_KEY
-                goes, reason, detail = self._unneeded_record(offset, why, last, last_cleanable)
-            timestamp = int(columns.timestamps[row])
-            yield Explained(
-                offset=offset,
-                timestamp=timestamp,
-                key=key,
-                is_tombstone=is_tombstone,
-                goes=goes,
-                reason=reason,
-                detail=detail,
-            )
+                fate = self._unneeded_record(offset, why, last, last_cleanable)
+            yield Explained(offset, int(columns.timestamps[row]), key, is_tombstone, *fate)
 
     def _newest_record(self, offset: int, horizon: int | None, *, is_tombstone: bool) -> tuple[bool, Reason, str]:
         if not is_tombstone:
