@@ -27,7 +27,6 @@ from core.files.file_names import (
     LOG_SUFFIX,
     META_PROPERTIES,
     SNAPSHOT_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     find_unreadable_files,
 )
@@ -37,12 +36,10 @@ from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner, SegmentReader
 from core.forensics.missing_offsets import LOSSES, HoleReason, TailKind, explain_holes, offsets_text
-from core.index.transaction_index import iter_transaction_index
 from core.inspector.check.findings import (
     Code,
     Finding,
     Severity,
-    corrupt_finding,
     damage_finding,
     displaced_finding,
     hole_finding,
@@ -207,7 +204,7 @@ class _Pass:
                 self._producers.forget()  # else its broker deleted it meanwhile
                 continue
             is_complete = logs[0][0] == 0 and not self._holes and not check.holes
-            yield from self._check_transaction_index(check, is_complete=is_complete)
+            yield from check.check_transaction_index(is_complete=is_complete)
             last_epoch, self._batches = check.last_epoch, check.batches
             self._has_damage |= check.has_damage
             self._end_offset = max(self._end_offset, check.end_offset)
@@ -345,22 +342,6 @@ class _Pass:
             return
         except OSError as error:
             raise access_error(error, path, "read") from error
-
-    def _check_transaction_index(self, segment: SegmentCheck, *, is_complete: bool) -> Iterator[Finding]:
-        path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
-        try:
-            entries = list(iter_transaction_index(path))
-        except FileNotFoundError:
-            entries = []
-        except OSError as error:
-            raise access_error(error, path, "read") from error
-        except CorruptRecordError as error:
-            yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, path)
-            list(self._producers.check_transaction_index([], path, 0, is_complete=False))
-            return
-        is_end_known = segment.end_offset in segment.known_ends  # an entry after it is wrong then
-        limit = 1 << 63 if is_end_known else segment.end_offset
-        yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
 
 
 def _has_placed(log_map: LogMap) -> bool:

@@ -16,17 +16,18 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.common.errors import UnreadableFileError
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.common.salvaging_file import SalvagingFile, is_of_the_file, open_salvaging, unreadable_error
-from core.files.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from core.files.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from core.forensics.batch_scanner import BatchScanner, SoundRun
 from core.forensics.damage import Damage, DamageKind
 from core.forensics.missing_offsets import LOSSES
 from core.forensics.truncated_segments import find_truncated_segment
 from core.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from core.index.time_index import TimeIndex
-from core.inspector.check.findings import Code, Finding, Severity, batch_finding, unreadable_finding
+from core.index.transaction_index import iter_transaction_index
+from core.inspector.check.findings import Code, Finding, Severity, batch_finding, corrupt_finding, unreadable_finding
 from core.inspector.check.producer_check import ProducerCheck
 from core.records.batches import Batch, inner_offsets, refused_frame, stated_offset
 from core.records.checksum import crc32c_by_table
@@ -697,6 +698,23 @@ class SegmentCheck:
             return False
         is_reported = any(h.reason in LOSSES and h.start < self.limit_offset == h.end for h in self.log_map.holes)
         return is_reported and find_truncated_segment(self.path.parent, self.base_offset, self.limit_offset) is not None
+
+    def check_transaction_index(self, *, is_complete: bool) -> Iterator[Finding]:
+        """Checks the segment's transactions after it was read; `is_complete` as in `ProducerCheck`."""
+        path = self.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+        try:
+            entries = list(iter_transaction_index(path))
+        except FileNotFoundError:
+            entries = []
+        except OSError as error:
+            raise access_error(error, path, "read") from error
+        except CorruptRecordError as error:
+            yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, path)
+            list(self.producers.check_transaction_index([], path, 0, is_complete=False))
+            return
+        is_end_known = self.end_offset in self.known_ends  # an entry after it is wrong then
+        limit = _NEVER if is_end_known else self.end_offset
+        yield from self.producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
 
     # --- batches
 

@@ -36,7 +36,6 @@ from core.files.file_names import (
     LOG_SUFFIX,
     PARTITION_METADATA,
     SWAP_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     base_offset_of,
     find_following,
     find_foreign_folders,
@@ -55,7 +54,6 @@ from core.forensics.cut_off_tails import CUT_AT
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import FULL_SIZE_UNIT, TailKind
 from core.forensics.recovery_journal import read_lost_offsets
-from core.index.transaction_index import iter_transaction_index
 from core.inspector.check.file_kind import (
     FileKind,
     ensure_regular,
@@ -398,7 +396,9 @@ def _verify_alone(
         if log_map is None and (segment.holes or known_end > segment.end_offset):
             raise OddLogError
         if has_indexes:
-            yield from _check_transactions(segment)
+            yield from segment.check_transaction_index(is_complete=base_offset == 0)
+            if not segment.is_compacted and not segment.has_damage and not segment.holes:
+                yield from producers.sequence_findings
 
     def check_by_map(on_bytes: OnBytes) -> Iterator[Finding]:
         from core.forensics.log_map import LogFile, LogMap  # most logs need none
@@ -411,22 +411,6 @@ def _verify_alone(
             yield from check(on_bytes, log_map)
 
     return check_again_if_odd(check, check_by_map, on_bytes)
-
-
-def _check_transactions(segment: SegmentCheck) -> Iterator[Finding]:
-    """Checks the transactions of a log that is checked alone, after it was read."""
-    index = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
-    try:
-        entries = list(iter_transaction_index(index)) if os.path.lexists(index) else []
-    except CorruptRecordError as error:
-        yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, index)
-    else:
-        is_complete = segment.base_offset == 0
-        yield from segment.producers.check_transaction_index(
-            entries, index, segment.end_offset, is_complete=is_complete
-        )
-    if not segment.is_compacted and not segment.has_damage and not segment.holes:
-        yield from segment.producers.sequence_findings
 
 
 def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
