@@ -154,17 +154,12 @@ class _Reader:
             root = find_root(path, [name for name in names if name not in self._elsewhere])
         found = []
         for name in names:
-            if name in self._elsewhere:
-                self.used.add(name)
-                found.append(FileReference(name, None))
-                continue
-            imported = _inside(path, root / name, root)
-            if not imported.exists() and not name.startswith(KNOWN_IMPORTS):
+            if name in self._elsewhere or _inside(path, root / name, root).exists():
+                found.append(self._reference(name, lambda name: self.read(root / name, root)))
+            elif not name.startswith(KNOWN_IMPORTS):
                 raise UsageError(
                     f"schema {path} can't be used: it imports {name!r}, which is neither below its folder nor one above"
                 )
-            if imported.exists():
-                found.append(FileReference(name, self.read(imported, root)))
         return found
 
 
