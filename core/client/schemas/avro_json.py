@@ -53,7 +53,7 @@ _LARGEST_FLOAT = 3.4028234663852886e38
 _BITS = {"int": 31, "long": 63}
 _write = json.JSONEncoder(allow_nan=False).encode
 _write_plain = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PYTHON_TYPES = {
     "boolean": bool, "int": int, "long": int, "float": float, "double": float,
     "string": str, "bytes": bytes, "array": list, "map": dict,
@@ -525,9 +525,7 @@ def _with_names(value: Any) -> Any:
         return {name: _with_names(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_with_names(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return json_float(value) if isinstance(value, float) else value
 
 
 def _each(show: _Show | None) -> _Show | None:
@@ -668,8 +666,8 @@ def _whole(name: str) -> Callable[..., int]:
 
 
 def _floating(value: Any, reading: _Reading, name: str) -> float:
-    if isinstance(value, str) and value in _NOT_FINITE:
-        return _NOT_FINITE[value]
+    if isinstance(value, str) and value in NOT_FINITE:
+        return NOT_FINITE[value]
     if type(value) not in (int, float, Decimal):
         raise _misfit(value, name)
     try:
@@ -800,6 +798,13 @@ _MOST_SCALE = 10_000
 
 
 # --- floats, dates and times, UUIDs, durations
+
+
+def json_float(number: float) -> float | str:
+    """Returns the same number, or the name of one that JSON does not have."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def shortest_float(number: float) -> float:

@@ -29,6 +29,7 @@ from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
+from core.client.schemas.avro_json import NOT_FINITE, json_float
 from core.common.errors import UsageError
 from core.common.lenient_json import read_json
 from core.records.side_format import SchemaJson, SideFormat
@@ -36,7 +37,6 @@ from core.records.side_format import SchemaJson, SideFormat
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _KNOWN_TAGS = (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 """The tags of CBOR that cbor2 would turn into Python's objects, which hold less."""
 
@@ -85,10 +85,8 @@ class BinaryJson:
         if isinstance(value, Decimal):
             return f"{self._mark}{value}"
         if isinstance(value, float):
-            if math.isfinite(value):
-                return value
-            name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-            return {"$float": name} if is_tagged else name
+            shown = json_float(value)
+            return {"$float": shown} if is_tagged and isinstance(shown, str) else shown
         if isinstance(value, bytes):
             text = base64.b64encode(value).decode()
             return {"$bytes": text} if is_tagged else text
@@ -151,7 +149,7 @@ def _bytes(text: Any) -> bytes:
 
 
 def _float(name: Any) -> float:
-    return _NOT_FINITE[name]
+    return NOT_FINITE[name]
 
 
 def _time_text(seconds: int, nanos: int, digits: int) -> str:

@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from core.client.schemas.avro_json import shortest_float
+from core.client.schemas.avro_json import json_float, shortest_float
 from core.client.schemas.field_types import Types, merged, protobuf_types
 from core.client.schemas.schema_id import Message, find_message
 from core.common.lenient_json import decode_text
@@ -300,7 +300,8 @@ class _Printer:
         if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64) and not self._is_plain:
             return str
         if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
-            return _float if field.cpp_type == field.CPPTYPE_FLOAT else _double
+            is_double = field.cpp_type == field.CPPTYPE_DOUBLE
+            return json_float if is_double else lambda number: json_float(shortest_float(number))
         return lambda value: value
 
     def _any(self, message: Any) -> Any:
@@ -360,16 +361,6 @@ def _parses(message: Any, data: bytes) -> bool:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _double(number: float) -> float | str:
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-
-
-def _float(number: float) -> float | str:
-    return shortest_float(number) if math.isfinite(number) else _double(number)
 
 
 def _key_text(key: Any) -> str:
