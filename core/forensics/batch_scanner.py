@@ -32,7 +32,7 @@ from core.forensics.bit_flip import (
     find_flipped_bit,
     one_bit_apart,
 )
-from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, crc_of, find_batch, find_legacy_batch
+from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, find_legacy_batch
 from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, stated_offset
 from core.records.checksum import crc32c
@@ -47,6 +47,7 @@ from core.records.record_batch import (
     MAGIC_POSITION,
     NO_SEQUENCE,
     RecordBatch,
+    crc_of,
 )
 
 _READ_BYTES = 1024 * 1024
@@ -395,7 +396,7 @@ class BatchScanner:
         if not records:
             message += "; it was a transaction's marker, no record"
         at = batch.position, end, first, first + span
-        return Damage(kind, message, *at, records, batch, fix, base_offset_fix)
+        return Damage(kind, message, *at, records=records, batch=batch, fix=fix, base_offset_fix=base_offset_fix)
 
     def _fix_base_offset(self, header: Batch, span: int) -> ByteFix | None:
         """Returns the flipped bit that keeps a mended batch, of offsets that the file can't hold, from continuing the

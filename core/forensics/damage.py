@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -30,15 +30,14 @@ from core.records.batches import (
     inner_offsets,
     read_batch,
 )
-from core.records.checksum import crc32c_of_parts
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import (
-    ATTRIBUTES_POSITION,
     CODEC_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_POSITION,
     RecordBatch,
+    crc_of,
     is_thinned,
 )
 
@@ -80,10 +79,6 @@ class Damage:
     batch: Batch | None = None
     fix: ByteFix | None = None
     base_offset_fix: ByteFix | None = None
-
-    @property
-    def fixes(self) -> list[ByteFix]:
-        return [fix for fix in (self.fix, self.base_offset_fix) if fix is not None]
 
 
 class DamagedRange(NamedTuple):
@@ -235,11 +230,3 @@ def _find_sound_batch(
             return None
     batch = RecordBatch(data[start : start + size], 0, position)
     return batch if batch.computed_crc() == batch.crc else None
-
-
-def crc_of(read: Callable[[int, int], bytes | memoryview], position: int, size: int) -> int:
-    """Computes the checksum of a batch of the current magic there, never reading all of it at once: a frame may claim
-    100 MiB and have nothing to do with a batch. `read` takes a size and a position, as `File.read_at` does.
-    """
-    starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
-    return crc32c_of_parts(read(min(_READ_BYTES, position + size - start), start) for start in starts)

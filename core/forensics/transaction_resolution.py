@@ -688,12 +688,13 @@ def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIn
 
 
 def _mended(hole: Hole) -> Iterator[RecordBatch]:
-    """Yields the original of a damaged batch, if one known byte makes it sound. No checksum is of its base offset: a
+    """Yields the original of a damaged batch, if the wrong bytes in it are known. No checksum is of its base offset: a
     batch that names other offsets than those that are missing tells nothing about them.
     """
-    fixes = [] if hole.damage is None else hole.damage.fixes
-    if not fixes:
+    damage = hole.damage
+    if damage is None or damage.fix is None:
         return
+    fixes = list(filter(None, (damage.fix, damage.base_offset_fix)))
     try:
         with contextlib.closing(open_salvaging(hole.path)) as file:
             data = bytearray(file.read_at(hole.end_position - hole.position, hole.position))

@@ -24,16 +24,17 @@ Source: org.apache.kafka.common.record.DefaultRecordBatch, KIP-98, KIP-534 (dele
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.task import Task, Yield
-from core.records.checksum import crc32c
+from core.records.checksum import crc32c, crc32c_of_parts
 from core.records.compression import CompressionType, decompress, decompressed_pieces
 from core.records.record import MAX_SEQUENCE, Record, decode_records
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
+_READ_BYTES = 1024 * 1024
 HEADER_SIZE = HEADER.size  # 61
 LOG_OVERHEAD = 12
 """The bytes of base offset and length, which the length field does not count."""
@@ -243,6 +244,14 @@ class RecordBatch:
     def corrupt(self, cause: str) -> CorruptRecordError:
         """Makes an error with the position and offset of this batch."""
         return CorruptRecordError(cause, position=self.position, offset=self.base_offset)
+
+
+def crc_of(read: Callable[[int, int], bytes | memoryview], position: int, size: int) -> int:
+    """Computes the checksum of a batch in a file, never reading all of it at once: a frame may claim 100 MiB and have
+    nothing to do with a batch. `read` takes a size and a position, as `File.read_at` does.
+    """
+    starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
+    return crc32c_of_parts(read(min(_READ_BYTES, position + size - start), start) for start in starts)
 
 
 def set_base_offset_and_leader_epoch(batch: RecordBatch, base_offset: int, leader_epoch: int) -> None:

@@ -285,7 +285,7 @@ def _region(log_map: LogMap, one: FileDamage) -> _Region:
     is_longer = damage.end_position - damage.position > MAX_BATCH_BYTES  # no batch is as long
     end = damage.position + MAX_BATCH_BYTES if is_longer else damage.end_position
     data = bytearray(file.file.read_at(end - damage.position, damage.position))
-    for fix in damage.fixes:
+    for fix in filter(None, (damage.fix, damage.base_offset_fix)):
         data[fix.position - damage.position] = fix.expected
     return _Region(
         path=file.path,
