@@ -46,7 +46,7 @@ def use_fixture(directory: Path) -> None:
 def begin_cluster(directory: Path) -> None:
     cluster = ClusterDirectory(directory)
     cluster.acquire()
-    cluster.release()
+    cluster.lock.release()
 
 
 DOORS = [create_topic, produce, serve, use_fixture, begin_cluster]

@@ -561,21 +561,37 @@ def test_a_bit_that_is_known_can_be_put_right(name: str, tmp_path: Path) -> None
 
 
 def test_what_shows_only_when_a_bit_is_put_right_is_said_to(tmp_path: Path) -> None:
-    """No checksum covers a batch's base offset: it is looked at in batches that are sound."""
-    folder = tmp_path / "multisegment-0"
-    shutil.copytree(GOLDEN / "multisegment", folder)
-    log = folder / f"{118:020d}.log"
-    intact = log.read_bytes()
-    content = bytearray(intact)
-    content[6] ^= 0x80  # of the base offset
-    content[100] ^= 0x10
-    log.write_bytes(content)
+    """No checksum covers a batch's leader epoch: it is looked at in batches that are sound."""
+    folder, log, intact = damage_twice(tmp_path, 13)
     done = call_plog("recover", str(folder), "--apply", "--fix-bits")
-    said = "1 finding left, some of which show only now: run the same command again to go on with them"
+    said = "2 findings left, some of which show only now: run the same command again to go on with them"
     assert (done.returncode, said in done.stderr.decode()) == (1, True), done.stderr.decode()
     done = call_plog("recover", str(folder), "--apply", "--fix-bits")
     assert (done.returncode, b"clean; 0 records lost" in done.stderr) == (0, True)
     assert log.read_bytes() == intact
+
+
+@for_each("position", [0, 6, 7])
+def test_a_base_offset_is_mended_with_the_bit_that_hides_it(tmp_path: Path, position: int) -> None:
+    folder, log, intact = damage_twice(tmp_path / str(position), position)
+    done = call_plog("recover", str(folder), "--apply", "--fix-bits")
+    assert (done.returncode, b"clean; 0 records lost" in done.stderr) == (0, True)
+    assert log.read_bytes() == intact
+
+
+def damage_twice(directory: Path, position: int) -> tuple[Path, Path, bytes]:
+    """Flips a bit there in a batch's header, and another one in its records; gives the folder, the log and its bytes
+    before that.
+    """
+    folder = directory / "multisegment-0"
+    shutil.copytree(GOLDEN / "multisegment", folder)
+    log = folder / f"{118:020d}.log"
+    intact = log.read_bytes()
+    content = bytearray(intact)
+    content[position] ^= 0x80
+    content[100] ^= 0x10
+    log.write_bytes(content)
+    return folder, log, intact
 
 
 def test_what_stays_missing_is_said_beside_what_was_mended(tmp_path: Path) -> None:
