@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.common.errors import KafkaError
-from core.common.filesystem import access_error
+from core.common.filesystem import accessing
 from core.common.lenient_json import describe_error, member_text, read_json
 from core.common.topic_partition import ensure_valid_topic_name
 from core.pipeline.input_lines import BadLineError, Input, Lines, Quiet, open_inputs
@@ -305,9 +305,7 @@ def _utf8(texts: list[str | None]) -> ByteStrings:
 def read_raw(inputs: Sequence[Input]) -> Iterator[Batch]:
     """Reads each input as one record, whole."""
     for row, (name, stream) in enumerate(open_inputs(inputs)):
-        try:
+        with accessing(name):
             value = stream.read()
-        except OSError as error:
-            raise access_error(error, name, "read") from error
         rows = Rows(values=ByteStrings.of_list([value]), numbers=np.array([row], np.int64))
         yield Batch(rows, None, quiet=Quiet.NOT, text=memoryview(value))

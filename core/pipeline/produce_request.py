@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from core.common.command_option import argument, ensure_compatible, excludes, flag, needs, option, options
 from core.common.errors import UsageError
-from core.common.filesystem import access_error
+from core.common.filesystem import accessing
 from core.records.side_format import (
     KEY_FORMAT,
     NO_SCHEMA_JSON,
@@ -181,14 +181,12 @@ class ProduceRequest:
         for path in self.inputs:
             if not isinstance(path, Path):
                 continue
-            try:
+            with accessing(path):
                 if path.is_dir():
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
                 if not os.access(path, os.R_OK):
                     path.stat()
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            except OSError as error:
-                raise access_error(error, path, "read") from error
 
     def batches(self, say: Callable[[str], None]) -> Iterator[Batch]:
         """Yields the input's records, as they come."""

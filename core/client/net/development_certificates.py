@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.common.errors import PlogError, UsageError
-from core.common.filesystem import access_error
+from core.common.filesystem import accessing
 from core.common.out_file import write_whole
 from core.security.certificates import Certificate, Validity, make_ca, sign
 from core.security.client_settings import LOGIN_MODULES
@@ -87,10 +87,8 @@ def make_development_files(
             f"{folder} has {', '.join(there[:3])}{' and more' if len(there) > 3 else ''} already",
             hint="--force makes all of them again, with a new CA; or choose another --out",
         )
-    try:
+    with accessing(folder, "make"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise access_error(error, folder, "make") from error
     for name, file in files.items():
         write_whole(folder / name, file.content, mode=file.mode)
     return passwords

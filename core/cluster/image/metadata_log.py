@@ -24,7 +24,7 @@ from core.cluster.image.metadata_record import MetadataRecord, decode_metadata_r
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error, accessing
 from core.common.java_limits import LONG_MAX
 from core.common.salvaging_file import open_salvaging, read_small_file
 from core.common.topic_partition import TopicPartition
@@ -262,10 +262,8 @@ def read_snapshot(path: Path) -> Iterable[MetadataRecord]:
     """Reads the metadata records of a `.checkpoint`; raises CorruptRecordError if it is damaged, AccessError if it
     can't be opened.
     """
-    try:
+    with accessing(path):
         records = FileRecords(path, open_salvaging)
-    except OSError as error:
-        raise access_error(error, path, "read") from error
     try:
         for batch in records.iter_batches():
             batch.ensure_valid()

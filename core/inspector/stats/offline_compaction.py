@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.common.clock import Clock, SystemClock
 from core.common.errors import CorruptRecordError, KafkaError, PlogError, UndecodableError, UsageError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error, accessing
 from core.common.path_alias import PathAlias
 from core.common.salvaging_file import unreadable_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
@@ -312,7 +312,7 @@ class OfflineCompaction:
 
     def _apply(self, partition: TopicPartition) -> CompactionPlan:
         directory = self._reader.partitions[partition]
-        try:
+        with accessing(directory, "compact"):
             clean_offset = swapped_below(directory, self._filesystem)
             if clean_offset > (self._checkpoint(partition) or 0):
                 self._write_checkpoint(partition, clean_offset)
@@ -328,8 +328,6 @@ class OfflineCompaction:
                 done = plan
                 if plan.part is None or plan.end_offset >= plan.part.first_uncleanable_offset:
                     return done
-        except OSError as error:
-            raise access_error(error, error.filename or directory, "compact") from error
 
     def _apply_once(self, opened: OpenedLog, *, is_begun: bool) -> CompactionPlan:
         directory, cleaner = opened.directory, self._cleaner(self._filesystem, self._filesystem)

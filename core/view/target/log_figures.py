@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import AccessError, PlogError
-from core.common.filesystem import access_error
+from core.common.filesystem import accessing
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import (
     CLEAN_SHUTDOWN,
@@ -140,10 +140,8 @@ class LogFigures:
         if path is None:
             raise AccessError(f"no partition {partition} in {self._directory}", where=str(self._directory))
         before = self._known.get(partition)
-        try:
+        with accessing(path):
             mark = _mark_of(path, None if before is None else before[0], self._clock.now_ms())
-        except OSError as error:
-            raise access_error(error, path, "read") from error
         return mark._replace(offsets=tuple(offsets.get(partition) for offsets in self._offsets))
 
     def of_topic(self, topic: str, numbers: list[int]) -> dict[int, PartitionFigures]:
