@@ -6,18 +6,19 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from cli.terminal import say
-from core.client.admin.admin import Admin, AlterOperation, ConfigChange, ConfigValue
+from core.client.admin.admin import Admin, AlterOperation, ConfigValue
 from core.common.config_def import KEPT_ONLY, ConfigResourceType, ConfigType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError, UsageError
 from core.common.printable import did_you_mean
+from core.protocol.schema.configs import ChangedConfig
 
 
 def alter_settings(
     admin: Admin,
     type_: ConfigResourceType,
     name: str,
-    changes: Sequence[ConfigChange],
+    changes: list[ChangedConfig],
     *,
     title: str,
     validate_only: bool,
@@ -28,16 +29,16 @@ def alter_settings(
     refuses. Raises KafkaError (INVALID_CONFIG). The defaults of all brokers (no name) are not checked: a server lists
     only those that are set.
     """
-    deleted = [change.key for change in changes if change.operation is AlterOperation.DELETE]
+    deleted = [change.name for change in changes if change.config_operation == AlterOperation.DELETE]
     if deleted and name:
         _ensure_settings(deleted, _names(admin, type_, name), title)
     try:
         admin.alter_configs(type_, name, changes, validate_only=validate_only)
     except KafkaError as error:
         if error.code is ErrorCode.INVALID_CONFIG:
-            _add_hint(error, [change.key for change in changes], _names(admin, type_, name))
+            _add_hint(error, [change.name for change in changes], _names(admin, type_, name))
         raise
-    say_kept_only(admin, type_, name, [change.key for change in changes if change.value is not None])
+    say_kept_only(admin, type_, name, [change.name for change in changes if change.value is not None])
 
 
 def hint_at_topic_setting(error: KafkaError, keys: Collection[str]) -> None:

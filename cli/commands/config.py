@@ -218,11 +218,12 @@ def alter(
 ) -> None:
     """Change settings while the broker runs. Either all changes are made, or none."""
     from cli.known_settings import alter_settings, resolve_passwords
-    from core.client.admin.admin import Admin, AlterOperation, ConfigChange
+    from core.client.admin.admin import Admin, AlterOperation
+    from core.protocol.schema.configs import ChangedConfig
 
     values = parse_settings(settings or [])
     changes = [
-        ConfigChange(key, operation, value)
+        ChangedConfig(key, operation, value)
         for operation, given in (
             (AlterOperation.SET, resolve_passwords("--set", values) if kind is ResourceKind.broker else values),
             (AlterOperation.APPEND, parse_settings(append or [])),
@@ -230,7 +231,7 @@ def alter(
         )
         for key, value in given.items()
     ]
-    changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
+    changes += [ChangedConfig(key, AlterOperation.DELETE, None) for key in unset or []]
     if not changes:
         raise UsageError("nothing to change: give --set, --unset, --append or --subtract")
     with place.session().open_client() as client:
@@ -238,7 +239,7 @@ def alter(
         title = _title(kind, name)
         alter_settings(admin, _type_of(kind), name, changes, title=title, validate_only=dry_run)
         if kind is ResourceKind.broker:
-            _warn_of_unknown(admin.describe_configs(_type_of(kind), name), (c.key for c in changes if c.value))
+            _warn_of_unknown(admin.describe_configs(_type_of(kind), name), (c.name for c in changes if c.value))
     say(f"{'would alter' if dry_run else 'altered'} {title} {client.place}")
 
 

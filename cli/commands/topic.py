@@ -203,11 +203,12 @@ def alter(
 ) -> None:
     """Change a topic's settings, or give it more partitions."""
     from cli.known_settings import alter_settings
-    from core.client.admin.admin import Admin, AlterOperation, ConfigChange
+    from core.client.admin.admin import Admin, AlterOperation
     from core.common.config_def import ConfigResourceType
+    from core.protocol.schema.configs import ChangedConfig
 
-    changes = [ConfigChange(key, AlterOperation.SET, value) for key, value in parse_settings(settings or []).items()]
-    changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
+    changes = [ChangedConfig(key, AlterOperation.SET, value) for key, value in parse_settings(settings or []).items()]
+    changes += [ChangedConfig(key, AlterOperation.DELETE, None) for key in unset or []]
     if not changes and partitions is None:
         raise UsageError("nothing to change: give --partitions, --set or --unset")
     with place.session().open_client() as client:

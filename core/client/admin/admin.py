@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
 
 from core.client.admin.controller_connection import at_controller
 from core.client.net.client_connection import ClientConnection
@@ -62,14 +61,6 @@ class AlterOperation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
-
-
-class ConfigChange(NamedTuple):
-    """A change of one key; DELETE has no value."""
-
-    key: str
-    operation: AlterOperation
-    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +182,12 @@ class Admin:
         self,
         resource_type: ConfigResourceType,
         name: str,
-        changes: Sequence[ConfigChange],
+        changes: list[ChangedConfig],
         *,
         validate_only: bool = False,
     ) -> None:
-        configs = [ChangedConfig(change.key, change.operation, change.value) for change in changes]
-        request = IncrementalAlterConfigsRequest([ChangedResource(resource_type, name, configs)], validate_only)
+        """Makes the changes, of which each `config_operation` is an `AlterOperation`; the value of DELETE is None."""
+        request = IncrementalAlterConfigsRequest([ChangedResource(resource_type, name, changes)], validate_only)
         connection = self._connection_for(resource_type, name)
         for result in connection.call(INCREMENTAL_ALTER_CONFIGS, request).responses:
             ensure_success(result.error_code, name, result.error_message)

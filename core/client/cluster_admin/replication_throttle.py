@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.client.admin.admin import Admin, AlterOperation, ConfigChange
+from core.client.admin.admin import Admin, AlterOperation
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, BrokerAwayError, KafkaError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
+from core.protocol.schema.configs import ChangedConfig
 
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _LEADERS = "leader.replication.throttled.replicas"
@@ -102,7 +103,7 @@ class ReplicationThrottle:
                 self._say(f"note: broker {broker} has {key}={held[key]} already, which stays")
                 continue
             note.brokers.setdefault(broker, {})[key] = rate
-            changes.append(ConfigChange(key, AlterOperation.SET, rate))
+            changes.append(ChangedConfig(key, AlterOperation.SET, rate))
         if changes:
             self._write(note)
             self._admin.alter_configs(ConfigResourceType.BROKER, broker, changes)
@@ -119,7 +120,7 @@ class ReplicationThrottle:
         noted += [entry for entry in new if entry not in noted]
         self._write(note)
         operation = AlterOperation.APPEND if held else AlterOperation.SET
-        self._admin.alter_configs(ConfigResourceType.TOPIC, topic, [ConfigChange(key, operation, ",".join(new))])
+        self._admin.alter_configs(ConfigResourceType.TOPIC, topic, [ChangedConfig(key, operation, ",".join(new))])
 
     # --- afterwards
 
@@ -169,16 +170,16 @@ class ReplicationThrottle:
             held = _entries(values.get(key))
             ours = [entry for entry in held if entry in noted]
             if ours and len(ours) == len(held):
-                changes.append(ConfigChange(key, AlterOperation.DELETE))
+                changes.append(ChangedConfig(key, AlterOperation.DELETE, None))
             elif ours:
-                changes.append(ConfigChange(key, AlterOperation.SUBTRACT, ",".join(ours)))
+                changes.append(ChangedConfig(key, AlterOperation.SUBTRACT, ",".join(ours)))
         if changes:
             self._admin.alter_configs(ConfigResourceType.TOPIC, topic, changes)
 
     def _unset_rates(self, broker: str, rates: dict[str, str]) -> None:
         held = self._own_values(ConfigResourceType.BROKER, broker)
         changes = [
-            ConfigChange(key, AlterOperation.DELETE)
+            ChangedConfig(key, AlterOperation.DELETE, None)
             for key, rate in rates.items()
             if key in held and held[key] in (None, rate)
         ]

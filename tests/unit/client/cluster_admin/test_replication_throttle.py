@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.client.admin.admin import AlterOperation, ConfigChange, ConfigValue
+from core.client.admin.admin import AlterOperation, ConfigValue
 from core.client.cluster_admin.replication_throttle import ReplicationThrottle
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, BrokerAwayError, KafkaError
 from core.common.topic_partition import TopicPartition
+from core.protocol.schema.configs import ChangedConfig
 
 LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
@@ -46,15 +47,16 @@ class Settings:
         values.append(("retention.ms", "7", ConfigSource.DEFAULT_CONFIG))
         return [ConfigValue(key, value, source, False, False, None) for key, value, source in values]
 
-    def alter_configs(self, type_: ConfigResourceType, name: str, changes: Sequence[ConfigChange]) -> None:
+    def alter_configs(self, type_: ConfigResourceType, name: str, changes: Sequence[ChangedConfig]) -> None:
         if name in self.away:
             raise BrokerAwayError(int(name), LIVING)
         if name in self.refuses:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is away")
         held = self.held.setdefault((type_, name), {})
-        for key, operation, value in changes:
+        for change in changes:
+            key, value = change.name, change.value
             entries = held.get(key, "").split(",") if held.get(key) else []
-            match operation:
+            match change.config_operation:
                 case AlterOperation.SET:
                     held[key] = value or ""
                 case AlterOperation.DELETE:
