@@ -25,8 +25,8 @@ from core.common.errors import KafkaError
 from core.files.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 from core.forensics.damage import DamagedRange
 from core.log.damaged_ranges import DAMAGED_OFFSETS, DOCS_OF_DAMAGE, damaged_offsets_text, offset_ranges_text
-from core.protocol.schema.configs import DescribeConfigsResourceResult as DescribedConfig
 from core.protocol.schema.configs import DescribeConfigsSynonym as Synonym
+from core.protocol.schema.configs import DescribedConfig
 
 _TABLES: dict[int, ConfigDef] = {
     ConfigResourceType.TOPIC: TOPIC_CONFIG,

@@ -33,8 +33,8 @@ from core.common.pending import Pending
 from core.common.regular_expression import matching
 from core.common.topic_partition import ensure_valid_topic_name
 from core.files.log_config import TOPIC_CONFIG, parse_topic_configs
-from core.protocol.schema.configs import DescribeConfigsResourceResult as DescribedConfig
 from core.protocol.schema.configs import DescribeConfigsSynonym as Synonym
+from core.protocol.schema.configs import DescribedConfig
 
 T = TypeVar("T")
 

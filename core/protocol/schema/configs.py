@@ -29,7 +29,7 @@ class DescribeConfigsSynonym(Struct):
     source: int = int8("1+")
 
 
-class DescribeConfigsResourceResult(Struct):
+class DescribedConfig(Struct):
     name: str = string()
     value: str | None = string(nullable="0+")
     read_only: bool = boolean()
@@ -45,7 +45,7 @@ class DescribeConfigsResult(Struct):
     error_message: str | None = string(nullable="0+")
     resource_type: int = int8()
     resource_name: str = string()
-    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
+    configs: list[DescribedConfig] = array(DescribedConfig)
 
 
 class DescribeConfigsResponse(Message, api_key=32, valid="1-4", flexible="4+"):

@@ -25,7 +25,7 @@ from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema import configs as schema
 from core.protocol.schema.configs import ConfigResource as ListedResource
-from core.protocol.schema.configs import DescribeConfigsResourceResult as DescribedConfig
+from core.protocol.schema.configs import DescribedConfig
 from core.security.acl import (
     ALTER_CLUSTER_CONFIGS,
     ALTER_GROUP_CONFIGS,

@@ -19,7 +19,7 @@ from core.protocol.schema.configs import (
     LIST_CONFIG_RESOURCES,
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResourceResult,
+    DescribedConfig,
     ListConfigResourcesRequest,
 )
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
@@ -48,14 +48,14 @@ def replace(broker: SteeredNode, type_: int, name: str, **settings: str) -> int:
     return ask(broker, ALTER_CONFIGS, alter_configs.AlterConfigsRequest([resource])).responses[0].error_code
 
 
-def describe(broker: SteeredNode, type_: int, name: str) -> dict[str, DescribeConfigsResourceResult]:
+def describe(broker: SteeredNode, type_: int, name: str) -> dict[str, DescribedConfig]:
     request = DescribeConfigsRequest([DescribeConfigsResource(type_, name, None)], include_synonyms=True)
     (result,) = ask(broker, DESCRIBE_CONFIGS, request).results
     assert result.error_code == 0, result.error_message
     return {config.name: config for config in result.configs}
 
 
-def found(config: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+def found(config: DescribedConfig) -> list[tuple[str, str | None, int]]:
     return [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms]
 
 
