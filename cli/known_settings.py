@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from cli.terminal import say
-from core.client.admin.admin import Admin, AlterOperation, ConfigValue
+from core.client.admin.admin import Admin, AlterOperation
 from core.common.config_def import KEPT_ONLY, ConfigResourceType, ConfigType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError, UsageError
 from core.common.printable import did_you_mean
-from core.protocol.schema.configs import ChangedConfig
+from core.protocol.schema.configs import ChangedConfig, DescribedConfig
 
 
 def alter_settings(
@@ -60,12 +60,12 @@ def say_kept_only(admin: Admin, type_: ConfigResourceType, name: str, keys: Coll
     """Reports which of the keys have no effect. The server's own docs say so, as other brokers do act on them; a server
     without docs is no error, as the change is made.
     """
-    configs: list[ConfigValue] = []
+    configs: list[DescribedConfig] = []
     if keys:
         with suppress(PlogError):
             configs = admin.find_configs(type_, name, with_docs=True)
     for config in configs:
-        if config.name in keys and config.doc and config.doc.endswith(KEPT_ONLY):
+        if config.name in keys and config.documentation and config.documentation.endswith(KEPT_ONLY):
             say(f"note: {config.name} changes nothing: {KEPT_ONLY.removesuffix('.')}")
 
 

@@ -21,8 +21,8 @@ from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
-    from core.client.admin.admin import ConfigValue
     from core.pipeline.session import Session
+    from core.protocol.schema.configs import DescribedConfig
 
 app = new_app(
     "List, describe, compare and alter the settings of topics, brokers, groups, client metrics and loggers.",
@@ -86,7 +86,7 @@ def describe(
     wanted = [
         config
         for config in configs
-        if (config.name in keys if keys else show_all or config.source != ConfigSource.DEFAULT_CONFIG)
+        if (config.name in keys if keys else show_all or config.config_source != ConfigSource.DEFAULT_CONFIG)
     ]
     if not wanted:
         say(f"{_title(kind, name)} has its defaults; --all shows them")
@@ -94,13 +94,13 @@ def describe(
     write_rows([_row(config) for config in wanted], columns, output, drops=["source"])
 
 
-def _row(config: ConfigValue) -> Row:
-    known = config.source in list(ConfigSource)
+def _row(config: DescribedConfig) -> Row:
+    known = config.config_source in list(ConfigSource)
     return {
         "key": config.name,
         "value": "(hidden)" if config.is_sensitive else config.value,
-        "source": ConfigSource(config.source).name.lower() if known else str(config.source),
-        "doc": config.doc,
+        "source": ConfigSource(config.config_source).name.lower() if known else str(config.config_source),
+        "doc": config.documentation,
     }
 
 
@@ -188,7 +188,7 @@ def _other(session: Session, other: str | None, config: Path | None) -> Session:
     )
 
 
-def _read_configs(session: Session, kind: ResourceKind, name: str) -> dict[str, list[ConfigValue]]:
+def _read_configs(session: Session, kind: ResourceKind, name: str) -> dict[str, list[DescribedConfig]]:
     """Returns the settings by name: of all topics, apart from Kafka's own, without a name."""
     from core.client.admin.admin import Admin
 
@@ -243,13 +243,13 @@ def alter(
     say(f"{'would alter' if dry_run else 'altered'} {title} {client.place}")
 
 
-def _warn_of_unknown(configs: Iterable[ConfigValue], keys: Iterable[str]) -> None:
+def _warn_of_unknown(configs: Iterable[DescribedConfig], keys: Iterable[str]) -> None:
     """Warns of keys that the broker does not know: it keeps them, because a plugin may know them. Passwords of single
     listeners look the same.
     """
     from core.broker.config.broker_settings import find_broker_key
 
-    unknown = {one.name for one in configs if one.is_sensitive and one.is_read_only and not find_broker_key(one.name)}
+    unknown = {one.name for one in configs if one.is_sensitive and one.read_only and not find_broker_key(one.name)}
     for key in keys:
         if key in unknown:
             say(f"warning: the broker does not know {key}; it is kept, and changes nothing")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.client.admin.admin import ConfigValue
 from core.common.config_def import ConfigSource
+from core.protocol.schema.configs import DescribedConfig
 from core.view.figures.config_diff import diff_configs
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
@@ -212,8 +212,8 @@ def test_settings_are_compared(where: list[str], tmp_path: Path) -> None:
 def test_secrets_and_lone_defaults_are_not_compared() -> None:
     static, default = ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG
 
-    def value(name: str, text: str | None, source: int, *, is_sensitive: bool = False) -> ConfigValue:
-        return ConfigValue(name, text, source, is_read_only=False, is_sensitive=is_sensitive, doc=None)
+    def value(name: str, text: str | None, source: int, *, is_sensitive: bool = False) -> DescribedConfig:
+        return DescribedConfig(name, text, config_source=source, is_sensitive=is_sensitive)
 
     first = [
         value("broker.id", "1", static),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from core.client.admin.controller_connection import at_controller
@@ -24,6 +23,7 @@ from core.protocol.schema.configs import (
     ChangedResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribedConfig,
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
@@ -61,18 +61,6 @@ class AlterOperation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigValue:
-    """One key of a resource; a sensitive one has no value. `source` is a `ConfigSource`; `doc` is there on request."""
-
-    name: str
-    value: str | None
-    source: int
-    is_read_only: bool
-    is_sensitive: bool
-    doc: str | None
 
 
 _ERRORS_OF_NO_ACCESS = (
@@ -194,22 +182,21 @@ class Admin:
 
     def describe_configs(
         self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
-    ) -> list[ConfigValue]:
-        """Returns every key of the resource, by name."""
+    ) -> list[DescribedConfig]:
+        """Returns every key of the resource, by name. A sensitive one has no value; the source is a `ConfigSource`, and
+        the documentation is there on request.
+        """
         resource = DescribeConfigsResource(resource_type, name, None)
         request = DescribeConfigsRequest([resource], include_documentation=with_docs)
-        values: list[ConfigValue] = []
+        values: list[DescribedConfig] = []
         for result in self._connection_for(resource_type, name).call(DESCRIBE_CONFIGS, request).results:
             ensure_success(result.error_code, name, result.error_message)
-            values += [
-                ConfigValue(c.name, c.value, c.config_source, c.read_only, c.is_sensitive, c.documentation)
-                for c in result.configs
-            ]
+            values += result.configs
         return sorted(values, key=lambda value: value.name)
 
     def find_configs(
         self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
-    ) -> list[ConfigValue]:
+    ) -> list[DescribedConfig]:
         """As `describe_configs`, but returns [] if the server is too old for it, or this client may not ask."""
         try:
             return self.describe_configs(resource_type, name, with_docs=with_docs)
@@ -304,7 +291,7 @@ class Admin:
         topic = self._client.topic(name)  # leaders may have changed meanwhile
         sizes = self.log_sizes([name])
         configs = self.describe_configs(ConfigResourceType.TOPIC, name)
-        overrides = {c.name: c.value or "" for c in configs if c.source == ConfigSource.TOPIC_CONFIG}
+        overrides = {c.name: c.value or "" for c in configs if c.config_source == ConfigSource.TOPIC_CONFIG}
         damaged = next((parse_damaged_offsets(c.value) for c in configs if c.name == DAMAGED_OFFSETS and c.value), {})
         return TopicDescription(
             name,

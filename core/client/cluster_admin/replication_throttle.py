@@ -193,7 +193,7 @@ class ReplicationThrottle:
         """Returns the settings of that very resource; None for a value that the broker hides."""
         keys = (*_RATES, _LEADERS, _FOLLOWERS)
         values = self._admin.describe_configs(type_, name)
-        return {v.name: v.value for v in values if v.name in keys and v.source == _OWN_SOURCES[type_]}
+        return {v.name: v.value for v in values if v.name in keys and v.config_source == _OWN_SOURCES[type_]}
 
     # --- the note
 

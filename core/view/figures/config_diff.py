@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.client.admin.admin import ConfigValue
 from core.common.config_def import ConfigSource
+from core.protocol.schema.configs import DescribedConfig
 
 _OF_ONE_BROKER = frozenset(
     {
@@ -24,8 +24,8 @@ class Difference(NamedTuple):
     """One key; a side that lacks it is None."""
 
     key: str
-    first: ConfigValue | None
-    second: ConfigValue | None
+    first: DescribedConfig | None
+    second: DescribedConfig | None
 
 
 class ConfigDiff(NamedTuple):
@@ -36,18 +36,20 @@ class ConfigDiff(NamedTuple):
     expected: list[Difference]
 
 
-def diff_configs(first: Sequence[ConfigValue], second: Sequence[ConfigValue], *, with_expected: bool) -> ConfigDiff:
+def diff_configs(
+    first: Sequence[DescribedConfig], second: Sequence[DescribedConfig], *, with_expected: bool
+) -> ConfigDiff:
     """Compares all keys of two resources; `with_expected` leaves out nothing but secrets."""
     by_key = {one.name: one for one in first}, {one.name: one for one in second}
     found = ConfigDiff([], [], [])
     for key in sorted(by_key[0].keys() | by_key[1].keys()):
         pair = Difference(key, by_key[0].get(key), by_key[1].get(key))
-        there = [one for one in pair[1:] if isinstance(one, ConfigValue)]
+        there = [one for one in pair[1:] if isinstance(one, DescribedConfig)]
         if any(one.is_sensitive for one in there):
-            if any(one.source != ConfigSource.DEFAULT_CONFIG for one in there):
+            if any(one.config_source != ConfigSource.DEFAULT_CONFIG for one in there):
                 found.secrets.append(key)
         elif len(there) < 2 or there[0].value != there[1].value:
-            is_default = len(there) < 2 and there[0].source == ConfigSource.DEFAULT_CONFIG
+            is_default = len(there) < 2 and there[0].config_source == ConfigSource.DEFAULT_CONFIG
             is_expected = key in _OF_ONE_BROKER or is_default
             (found.expected if is_expected and not with_expected else found.differences).append(pair)
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.client.admin.admin import Admin, ConfigValue
+from core.client.admin.admin import Admin
 from core.client.write.producer import Producer
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, UsageError
@@ -18,6 +18,7 @@ from core.pipeline.frontend import Frontend
 from core.pipeline.produce import PartitionReport, produce
 from core.pipeline.produce_request import ProduceRequest
 from core.pipeline.session import Session
+from core.protocol.schema.configs import DescribedConfig
 
 
 def test_a_stream_goes_in_and_comes_out_and_what_is_said_goes_to_the_caller(
@@ -43,7 +44,7 @@ def test_a_broker_that_has_not_heard_of_a_new_topic_yet_is_asked_again(
     find_configs = Admin.find_configs
     refusals = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE]
 
-    def find_late(admin: Admin, *arguments: Any, **options: Any) -> list[ConfigValue]:
+    def find_late(admin: Admin, *arguments: Any, **options: Any) -> list[DescribedConfig]:
         if refusals:
             raise KafkaError(refusals.pop())
         return find_configs(admin, *arguments, **options)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.client.admin.admin import AlterOperation, ConfigValue
+from core.client.admin.admin import AlterOperation
 from core.client.cluster_admin.replication_throttle import ReplicationThrottle
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, BrokerAwayError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.configs import ChangedConfig
+from core.protocol.schema.configs import ChangedConfig, DescribedConfig
 
 LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
@@ -41,11 +41,11 @@ class Settings:
         self.hides: set[str] = set()
         """Brokers that do not tell values."""
 
-    def describe_configs(self, type_: ConfigResourceType, name: str) -> list[ConfigValue]:
+    def describe_configs(self, type_: ConfigResourceType, name: str) -> list[DescribedConfig]:
         own = self.held.get((type_, name), {})
         values = [(key, None if name in self.hides else value, OWN[type_]) for key, value in own.items()]
         values.append(("retention.ms", "7", ConfigSource.DEFAULT_CONFIG))
-        return [ConfigValue(key, value, source, False, False, None) for key, value, source in values]
+        return [DescribedConfig(key, value, config_source=source) for key, value, source in values]
 
     def alter_configs(self, type_: ConfigResourceType, name: str, changes: Sequence[ChangedConfig]) -> None:
         if name in self.away:
