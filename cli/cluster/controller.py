@@ -14,8 +14,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError
 
 if TYPE_CHECKING:
-    from core.client.admin.metadata_quorum import MetadataQuorum, QuorumNode
     from core.client.net.kafka_client import KafkaClient
+    from core.protocol.schema.cluster_nodes import DescribedPartition, ReplicaState
 
 _NODES = Listing(
     "node role end_offset lag last_fetch_timestamp last_caught_up_timestamp",
@@ -73,30 +73,31 @@ def _role(client: KafkaClient, node: int) -> str:
     return "controller" if node == client.controller_id else "broker"
 
 
-def _of_quorum(quorum: MetadataQuorum, output: OutputFormat) -> int:
+def _of_quorum(quorum: DescribedPartition, output: OutputFormat) -> int:
     is_known = quorum.leader_id >= 0
     named = f"controller {quorum.leader_id}" if is_known else "error: no controller is elected"
     say(f"{named}, epoch {quorum.leader_epoch}, high watermark {quorum.high_watermark}")
-    end = max((node.end_offset for node in quorum.nodes if node.node_id == quorum.leader_id), default=None)
+    nodes = [*quorum.current_voters, *quorum.observers]
+    end = max((node.log_end_offset for node in nodes if node.replica_id == quorum.leader_id), default=None)
     of_quorum = {
         "controller": quorum.leader_id if is_known else None,
         "epoch": quorum.leader_epoch,
         "high_watermark": quorum.high_watermark,
     }
-    rows = [{**_node_row(node, quorum, end), **of_quorum} for node in quorum.nodes]
+    rows = [{**_node_row(node, quorum, end), **of_quorum} for node in nodes]
     _NODES.write(rows, output)
     return 0 if is_known else 1
 
 
-def _node_row(node: QuorumNode, quorum: MetadataQuorum, end: int | None) -> Row:
-    role = "voter" if node.is_voter else "observer"
+def _node_row(node: ReplicaState, quorum: DescribedPartition, end: int | None) -> Row:
+    role = "voter" if node in quorum.current_voters else "observer"
     return {
-        "node": node.node_id,
-        "role": "controller" if node.node_id == quorum.leader_id else role,
-        "end_offset": node.end_offset,
-        "lag": None if end is None else max(end - node.end_offset, 0),
-        "last_fetch_timestamp": node.last_fetch_ms if node.last_fetch_ms >= 0 else None,
-        "last_caught_up_timestamp": node.last_caught_up_ms if node.last_caught_up_ms >= 0 else None,
+        "node": node.replica_id,
+        "role": "controller" if node.replica_id == quorum.leader_id else role,
+        "end_offset": node.log_end_offset,
+        "lag": None if end is None else max(end - node.log_end_offset, 0),
+        "last_fetch_timestamp": node.last_fetch_timestamp if node.last_fetch_timestamp >= 0 else None,
+        "last_caught_up_timestamp": node.last_caught_up_timestamp if node.last_caught_up_timestamp >= 0 else None,
     }
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from cli.cluster.reassignment_common import parse_broker, parse_brokers, parse_rate
 from core.client.admin import metadata_quorum
-from core.client.admin.metadata_quorum import MetadataQuorum, QuorumNode
 from core.client.cluster_admin.replica_check import Difference, ReplicaCheck, ReplicaComparison
 from core.common.errors import ConnectionFailedError, UsageError
 from core.common.topic_partition import TopicPartition
+from core.protocol.schema.cluster_nodes import DescribedPartition, ReplicaState
 from plog.testing import running_broker
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA
@@ -157,8 +157,11 @@ def test_what_differs_and_what_was_not_compared(monkeypatch: pytest.MonkeyPatch)
 def test_lag_is_counted_from_the_controllers_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Controller 2 ends at offset 90; voter 1 is at 70, observer 3 is ahead of what was heard of 2."""
     ends = {1: 70, 2: 90, 3: 95}
-    nodes = [QuorumNode(node, node != 3, end, -1, -1) for node, end in ends.items()]
-    monkeypatch.setattr(metadata_quorum, "find_quorum", lambda *_, **__: MetadataQuorum(2, 5, 60, nodes))
+    *voters, observer = [ReplicaState(node, log_end_offset=end) for node, end in ends.items()]
+    quorum = DescribedPartition(
+        leader_id=2, leader_epoch=5, high_watermark=60, current_voters=voters, observers=[observer]
+    )
+    monkeypatch.setattr(metadata_quorum, "find_quorum", lambda *_, **__: quorum)
     with running_broker() as broker:
         where = ("--bootstrap-server", broker.bootstrap_servers)
         rows = json.loads(call_plog("cluster", "controller", "--output", "json", *where).stdout)

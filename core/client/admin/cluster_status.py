@@ -56,7 +56,7 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
         controller_id if isinstance(quorum, ErrorCode) or quorum.leader_id < 0 else quorum.leader_id,
         brokers,
         connection.features,
-        () if isinstance(quorum, ErrorCode) else quorum.voters,
+        () if isinstance(quorum, ErrorCode) else tuple(sorted(voter.replica_id for voter in quorum.current_voters)),
         has_silent_controller=has_silent_controller,
         features_epoch=connection.features_epoch,
     )
