@@ -95,7 +95,7 @@ class ServersSource:
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
         """Splits by the mean size of an offset of the partition."""
-        size = self._admin.log_sizes([partition.topic]).get(partition, 0)
+        size = self._admin.log_sizes([partition]).get(partition, 0)
         first, last = (self.records.starts([partition])[partition], self.records.ends([partition])[partition])
         bytes_per_offset = size / max(last - first, 1)
         count = math.ceil((end - start) * bytes_per_offset / target_bytes)

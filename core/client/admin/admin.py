@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from core.client.admin.controller_connection import at_controller
@@ -13,7 +13,7 @@ from core.cluster.description.cluster_description import PartitionDescription, T
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, PlogError, ensure_success
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_topic
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.configs import (
     DESCRIBE_CONFIGS,
@@ -49,7 +49,12 @@ from core.protocol.schema.topic_changes import (
 LATEST = -1
 EARLIEST = -2
 
+Sizes = dict[TopicPartition, dict[int, int]]
+"""Partition -> broker -> the bytes of its replica there."""
+
 _TIMEOUT_MS = 30_000
+_MOST_AT_ONCE = 2000
+"""Partitions of one request for sizes."""
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.2
 
@@ -263,24 +268,34 @@ class Admin:
             raise KafkaError(refused[0].code, f"{refused[0].message}{moved}", hint=refused[0].hint)
         return starts
 
-    def log_sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """Returns the bytes of each partition's log: the size of the largest replica that brokers report. A broker that
-        can't be reached reports none.
-        """
-        partitions = [DescribableLogDirTopic(name, sorted(self._client.topic(name).partitions)) for name in topics]
-        sizes: dict[TopicPartition, int] = {}
+    def log_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the bytes of each partition's largest replica; partitions without a known size are missing."""
+        found = self.replica_sizes(partitions)
+        return {partition: max(sizes.values()) for partition, sizes in found.items() if sizes}
+
+    def replica_sizes(self, partitions: Iterable[TopicPartition]) -> Sizes:
+        """Returns the known sizes: brokers that can't be reached, or may not answer, are missing."""
+        wanted = sorted(partitions)
+        sizes: Sizes = {partition: {} for partition in wanted}
         for node_id in self._client.node_ids:
             try:
-                answer = self._client.connection_to(node_id).call(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(partitions))
+                for start in range(0, len(wanted), _MOST_AT_ONCE):
+                    self._add_sizes(node_id, wanted[start : start + _MOST_AT_ONCE], sizes)
             except ConnectionFailedError:
                 self._client.forget_connection(node_id)
-                continue
-            for result in answer.results:
-                for topic in result.topics:
-                    for found in topic.partitions:
-                        partition = TopicPartition(topic.name, found.partition_index)
-                        sizes[partition] = max(sizes.get(partition, 0), found.partition_size)
+            except KafkaError:
+                continue  # not every client may know it
         return sizes
+
+    def _add_sizes(self, node_id: int, wanted: list[TopicPartition], sizes: Sizes) -> None:
+        numbers = by_topic((partition, partition.partition) for partition in wanted)
+        request = DescribeLogDirsRequest([DescribableLogDirTopic(*topic) for topic in numbers.items()])
+        for result in self._client.connection_to(node_id).call(DESCRIBE_LOG_DIRS, request).results:
+            for topic in result.topics:
+                for found in topic.partitions:
+                    of_partition = sizes.get(TopicPartition(topic.name, found.partition_index))
+                    if of_partition is not None and not found.is_future_key:
+                        of_partition[node_id] = found.partition_size
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Returns partitions with their offsets and sizes, and the topic's overrides."""
@@ -289,7 +304,7 @@ class Admin:
         starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
         ends = self.list_offsets(dict.fromkeys(led, LATEST))
         topic = self._client.topic(name)  # leaders may have changed meanwhile
-        sizes = self.log_sizes([name])
+        sizes = self.log_sizes(TopicPartition(name, number) for number in topic.partitions)
         configs = self.describe_configs(ConfigResourceType.TOPIC, name)
         overrides = {c.name: c.value or "" for c in configs if c.config_source == ConfigSource.TOPIC_CONFIG}
         damaged = next((parse_damaged_offsets(c.value) for c in configs if c.name == DAMAGED_OFFSETS and c.value), {})

@@ -13,8 +13,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from core.client.admin.admin import Sizes
 from core.client.cluster_admin.cluster_admin import ClusterAdmin, OngoingReassignment
-from core.client.cluster_admin.replica_sizes import ReplicaSizes, Sizes
+from core.client.cluster_admin.replica_sizes import ReplicaSizes
 from core.client.net.kafka_client import KafkaClient
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition

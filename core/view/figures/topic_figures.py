@@ -78,15 +78,15 @@ class ServerFigures:
 
     def _ask(self, names: list[str]) -> dict[str, Mapping[int, PartitionFigures]]:
         admin = Admin(self._client)
-        led = [
-            TopicPartition(name, number)
+        infos = {
+            TopicPartition(name, number): info
             for name in names
             for number, info in self._topics[name].partitions.items()
-            if info.leader >= 0
-        ]
+        }
+        led = [partition for partition, info in infos.items() if info.leader >= 0]
         starts = admin.list_offsets(dict.fromkeys(led, EARLIEST))
         ends = admin.list_offsets(dict.fromkeys(led, LATEST))
-        sizes = self._sizes(admin, names)
+        sizes = admin.log_sizes(infos)
         damaged = self._damaged(admin, names)
         return {
             name: {
@@ -101,13 +101,6 @@ class ServerFigures:
             }
             for name in names
         }
-
-    def _sizes(self, admin: Admin, names: list[str]) -> Mapping[TopicPartition, int]:
-        """Returns {} if this client may not ask, or the broker is too old for it."""
-        try:
-            return admin.log_sizes(names)
-        except KafkaError:
-            return {}
 
     def _damaged(self, admin: Admin, names: list[str]) -> dict[str, dict[int, list[tuple[int, int]]]]:
         """Asks plog's brokers for known damage; other brokers do not have that setting."""
