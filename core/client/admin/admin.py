@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 
-from core.client.admin.controller_connection import at_controller
+from core.client.admin.controller_connection import at_controller, wait_until_known
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient, TopicInfo
-from core.client.net.retry import METADATA_SECONDS, RETRIABLE, Retry
 from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
-from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, PlogError, ensure_success
+from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, ensure_success
 from core.common.topic_partition import TopicPartition, by_topic
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.configs import (
@@ -55,8 +54,6 @@ Sizes = dict[TopicPartition, dict[int, int]]
 _TIMEOUT_MS = 30_000
 _MOST_AT_ONCE = 2000
 """Partitions of one request for sizes."""
-
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.2
 
 
 class AlterOperation(IntEnum):
@@ -151,23 +148,15 @@ class Admin:
             self._wait_until([name], lambda topic: topic is not None and len(topic.partitions) >= count)
 
     def _wait_until(self, names: Sequence[str], is_so: Callable[[TopicInfo | None], bool]) -> None:
-        """Waits until `is_so` holds for a broker's state of each topic, or gives up in silence: the change is made by
-        then. Forgets the client's state of the topics.
-        """
-        waiting = Retry(METADATA_SECONDS, first_s=_FIRST_PAUSE_SECONDS, most_s=_LONGEST_PAUSE_SECONDS)
-        waiting.until(lambda: self._is_known(names, is_so) or None)
+        """Waits until `is_so` holds for a broker's state of each topic; forgets the client's state of the topics."""
+
+        def look() -> bool:
+            found = self._client.refresh(names, skips_unknown=True)
+            return all(is_so(found.get(name)) for name in names)
+
+        wait_until_known(look)
         for name in names:
             self._client.forget_topic(name)
-
-    def _is_known(self, names: Sequence[str], is_so: Callable[[TopicInfo | None], bool]) -> bool:
-        """Asks once; returns True as well if no broker answers."""
-        try:
-            found = self._client.refresh(names, skips_unknown=True)
-        except KafkaError as error:
-            return error.code not in RETRIABLE
-        except PlogError:
-            return True
-        return all(is_so(found.get(name)) for name in names)
 
     # --- configurations
 

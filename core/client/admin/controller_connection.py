@@ -12,7 +12,7 @@ from functools import partial
 from core.client.admin.cluster_status import describe_cluster
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.retry import Result, Retry
+from core.client.net.retry import METADATA_SECONDS, RETRIABLE, Result, Retry
 from core.cluster.description.cluster_health import cut_off_text
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
@@ -21,6 +21,7 @@ _NO_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAIL
 """Errors of a broker that is not the controller any more, or does not know it."""
 
 _LOOK_SECONDS = 3.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.2
 _NO_ZOOKEEPER_HINT = (
     "is ZooKeeper running? Partitions that have a leader go on; plog cluster status says when ZooKeeper is back"
 )
@@ -42,6 +43,23 @@ def at_controller_itself(client: KafkaClient, work: Callable[[ClientConnection],
     """As `at_controller`, for requests that no broker forwards: only the controller is asked."""
     look = partial(_ensure_zookeeper_is_there, client)
     return Retry().call(lambda: work(client.controller_connection()), _NO_CONTROLLER, look)
+
+
+def wait_until_known(look: Callable[[], bool]) -> None:
+    """Waits until `look` finds that the broker that answers the next request knows of a change. The controller confirms
+    a change a moment before other brokers know of it. After `METADATA_SECONDS`, or an error that stays, it gives up in
+    silence: the change is made by then.
+    """
+
+    def is_known() -> bool | None:
+        try:
+            return look() or None
+        except KafkaError as error:
+            return error.code not in RETRIABLE or None
+        except PlogError:
+            return True
+
+    Retry(METADATA_SECONDS, first_s=_FIRST_PAUSE_SECONDS, most_s=_LONGEST_PAUSE_SECONDS).until(is_known)
 
 
 def _ensure_zookeeper_is_there(client: KafkaClient, refusal: KafkaError) -> None:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from core.client.admin.controller_connection import at_controller
+from core.client.admin.controller_connection import at_controller, wait_until_known
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.retry import METADATA_SECONDS, Retry
 from core.cluster.image.security_image import acl_of_record
 from core.cluster.image.security_store import MECHANISM_NUMBERS, MECHANISMS
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, PlogError, UsageError, ensure_success
+from core.common.errors import KafkaError, UsageError, ensure_success
 from core.files.file_names import ensure_no_cluster
 from core.protocol.schema.acls import (
     CREATE_ACLS,
@@ -48,8 +47,6 @@ _AT_ONCE = 1000
 """ACLs in one request: a controller of KRaft takes at most 10,000 changes at once, and gives up a request of more."""
 
 _SALT_BYTES = 24
-
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.2
 
 
 class ScramCredential(NamedTuple):
@@ -97,7 +94,7 @@ class SecurityAdmin:
                 _ensure_done(result.error_code, acl, result.error_message)
 
         self._in_pieces(create, acls, (AclPermissionType.DENY, AclPermissionType.ALLOW))
-        self._wait_until(lambda: not acls or set(acls) <= set(self.describe_acls()))
+        wait_until_known(lambda: not acls or set(acls) <= set(self.describe_acls()))
 
     def delete_acls(self, acls: Sequence[Acl]) -> None:
         """Deletes these ACLs and no others, ALLOW before DENY, by one filter for each. Raises UsageError for an ACL
@@ -115,7 +112,7 @@ class SecurityAdmin:
                     _ensure_done(one.error_code, acl, one.error_message)
 
         self._in_pieces(delete, acls, (AclPermissionType.ALLOW, AclPermissionType.DENY))
-        self._wait_until(lambda: not acls or not set(acls) & set(self.describe_acls()))
+        wait_until_known(lambda: not acls or not set(acls) & set(self.describe_acls()))
 
     def _in_pieces(
         self,
@@ -153,26 +150,13 @@ class SecurityAdmin:
         salted = MECHANISMS[number].salted_password(password, salt, iterations)
         change = ScramCredentialUpsertion(credential.user, number, iterations, salt, salted)
         self._alter_users(AlterUserScramCredentialsRequest(upsertions=[change]), allows_plaintext=allows_plaintext)
-        self._wait_until(lambda: credential in self.describe_users([credential.user]))
+        wait_until_known(lambda: credential in self.describe_users([credential.user]))
 
     def delete_credential(self, user: str, mechanism: str) -> None:
         number = MECHANISM_NUMBERS[mechanism] if mechanism in MECHANISM_NUMBERS else int(mechanism)  # of a later Kafka
         change = ScramCredentialDeletion(user, number)
         self._alter_users(AlterUserScramCredentialsRequest(deletions=[change]), allows_plaintext=True)
-        self._wait_until(lambda: mechanism not in {one.mechanism for one in self.describe_users([user])})
-
-    def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Waits until the broker that answers the next request knows of a change, or gives up in silence: the change is
-        made by then.
-        """
-
-        def look() -> bool | None:
-            try:
-                return is_so() or None
-            except PlogError:
-                return True
-
-        Retry(METADATA_SECONDS, first_s=_FIRST_PAUSE_SECONDS, most_s=_LONGEST_PAUSE_SECONDS).until(look)
+        wait_until_known(lambda: mechanism not in {one.mechanism for one in self.describe_users([user])})
 
     def _alter_users(self, request: AlterUserScramCredentialsRequest, *, allows_plaintext: bool) -> None:
         def alter(connection: ClientConnection) -> None:
