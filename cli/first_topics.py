@@ -29,7 +29,7 @@ from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition, ensure_valid_topic_name, name_in_metrics
 from core.files.log_config import TOPIC_CONFIG, parse_topic_configs
 from core.pipeline.frontend import Frontend
-from core.pipeline.produce import RowWriter, find_partitioner
+from core.pipeline.produce import RowWriter
 from core.pipeline.produce_request import ProduceRequest
 from core.pipeline.session import Session
 from core.records.compression import CompressionType, decompress
@@ -237,10 +237,8 @@ def _fill(client: KafkaClient, seed: Seed, session: Session) -> None:
         say(f"{seed.topic} has records already, up to offset {max(ends.values()):,}: not seeded from {seed.path}")
         return
     request = seed.request()
-    preparations = request.preparations(session)
     try:
-        writer = RowWriter(client, request, session, preparations=preparations, find_partitioner=find_partitioner)
-        writer.write(request.batches(say))
+        RowWriter(client, request, session).write(request.batches(say))
     except KafkaError as error:
         error.message = f"--seed {seed.text}: {error.message}"
         if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:

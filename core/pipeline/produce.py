@@ -47,10 +47,6 @@ _NOT_HEARD_YET = RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 """Errors of a broker that does not know a new topic yet."""
 
 Int64s = npt.NDArray[np.int64]
-FindPartitioner = Callable[[str, int, int], Partitioner]
-"""Called with (name, number of partitions, bytes of a batch)."""
-
-
 _PARTITIONER = "murmur2"
 
 
@@ -106,24 +102,15 @@ class _Topic:
 class RowWriter:
     """Owned by one task. `write` returns when everything is acknowledged."""
 
-    def __init__(
-        self,
-        client: KafkaClient,
-        options: ProduceRequest,
-        session: Session,
-        *,
-        preparations: list[Callable[[Rows], Rows]],
-        find_partitioner: FindPartitioner,
-    ) -> None:
+    def __init__(self, client: KafkaClient, options: ProduceRequest, session: Session) -> None:
         """Begins a transaction, if there is an id: it commits all records at the end, or aborts if the end is not
         reached. Raises UsageError for a partition that the topic does not have.
         """
         self._session = session
         self._say = session.frontend.say
         self._options = options
-        self._preparations = preparations
+        self._preparations = options.preparations(session)
         self._client = client
-        self._find_partitioner = find_partitioner
         self._topics: dict[str, _Topic] = {}
         self._created = 0
         self._retention = cache(self._find_retention_ms)
@@ -167,7 +154,7 @@ class RowWriter:
             name=name,
             number=len(self._topics),
             partitions=count,
-            partitioner=self._find_partitioner(options.partitioner or _PARTITIONER, count, options.batch_size),
+            partitioner=find_partitioner(options.partitioner or _PARTITIONER, count, options.batch_size),
             is_new=is_new,
         )
         return topic
@@ -525,8 +512,7 @@ def produce(
     """
     makes_directory = not (request.no_create or request.dry_run)
     with session.open_client(is_read_only=request.dry_run, makes_directory=makes_directory) as client:
-        preparations = request.preparations(session)
-        writer = RowWriter(client, request, session, preparations=preparations, find_partitioner=find_partitioner)
+        writer = RowWriter(client, request, session)
         writer.write(request.batches(session.frontend.say), tee=tee)
     return writer.report
 
