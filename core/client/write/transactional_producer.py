@@ -18,7 +18,7 @@ from typing import Any
 
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import CoordinatorType, KafkaClient, at_coordinator
-from core.client.net.retry import RETRIABLE, Retry
+from core.client.net.retry import RETRIABLE, Result, Retry
 from core.client.write.producer import Producer, ProducerIdentity, RecordsToSend
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, ensure_success
@@ -87,9 +87,7 @@ class TransactionalProducer:
             version = min(transaction_version, _version_of(connection))
             return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch, version)
 
-        self.identity: ProducerIdentity = _persistently(
-            self._control, CoordinatorType.TRANSACTION, transactional_id, ask
-        )
+        self.identity = _persistently(self._control, CoordinatorType.TRANSACTION, transactional_id, ask)
 
     @property
     def is_open(self) -> bool:
@@ -213,23 +211,17 @@ def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commi
     """Ends a prepared transaction; returns the producer's identity for the next one. Raises KafkaError
     (PRODUCER_FENCED, INVALID_TXN_STATE) if the transaction is gone.
     """
-    following: ProducerIdentity = _persistently(
-        client,
-        CoordinatorType.TRANSACTION,
-        identity.transactional_id,
-        lambda connection: _end(connection, identity, is_commit=is_commit),
-    )
-    return following
-
-
-def _end(connection: ClientConnection, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
     transactional_id, producer_id, epoch, version = identity
     request = EndTxnRequest(transactional_id, producer_id, epoch, is_commit)
-    answer = connection.call(END_TXN, request, at_most=MAX_VERSION if version >= _NEWEST else _LAST_END_TXN)
-    ensure_success(answer.error_code, transactional_id)
-    if version < _NEWEST:
-        return identity
-    return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch, version)
+
+    def end(connection: ClientConnection) -> ProducerIdentity:
+        answer = connection.call(END_TXN, request, at_most=MAX_VERSION if version >= _NEWEST else _LAST_END_TXN)
+        ensure_success(answer.error_code, transactional_id)
+        if version < _NEWEST:
+            return identity
+        return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch, version)
+
+    return _persistently(client, CoordinatorType.TRANSACTION, transactional_id, end)
 
 
 def _version_of(connection: ClientConnection) -> int:
@@ -238,10 +230,12 @@ def _version_of(connection: ClientConnection) -> int:
     return _NEWEST if is_finalized and connection.version_of(END_TXN) > _LAST_END_TXN else 1
 
 
-def _persistently(client: KafkaClient, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Any]) -> Any:
+def _persistently(
+    client: KafkaClient, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Result]
+) -> Result:
     """Retries, for a while, also if the connection breaks: all these requests may be sent twice."""
 
-    def once() -> Any:
+    def once() -> Result:
         try:
             return at_coordinator(client, type_, key, ask)
         except ConnectionFailedError:
