@@ -81,8 +81,7 @@ class Session:
         """Returns the named server, or else the one that owns the directory, or None."""
         named = self.find_named_server()
         if named is not None:
-            settings = self.find_settings()
-            security = settings.security if settings is not None else None
+            security = self._find_security()
             addresses = parse_bootstrap(named, security.protocol if security else "PLAINTEXT")
             return FoundServer(addresses, security, self.find_routes(addresses))
         holder = find_lock_holder(self.directory)
@@ -95,9 +94,12 @@ class Session:
         from core.files.meta_properties import is_of_cluster
 
         addresses = parse_bootstrap(holder.address)
-        settings = self.find_settings() if is_of_cluster(directory) else None
-        security = settings.security if settings is not None else None
+        security = self._find_security() if is_of_cluster(directory) else None
         return FoundServer(addresses, security, self.find_routes(addresses), directory)
+
+    def _find_security(self) -> ClientSecurity | None:
+        settings = self.find_settings()
+        return None if settings is None else settings.security
 
     @contextmanager
     def open_client(
@@ -157,9 +159,7 @@ class Session:
         from core.pipeline.zookeeper_cluster import open_zookeeper_cluster
 
         assert self.zookeeper is not None
-        settings = self.find_settings()
-        security = settings.security if settings is not None else None
-        routes = self.find_routes([])
+        security, routes = self._find_security(), self.find_routes([])
         with open_zookeeper_cluster(self.zookeeper, security, routes, self.frontend.say) as cluster:
             yield cluster
 
