@@ -235,12 +235,9 @@ class Admin:
         """Moves the start of each log to that offset, or to the end with -1; returns the new starts. Raises KafkaError
         for the first refusal; it names the partitions that were moved all the same.
         """
-        by_leader: dict[int, dict[str, list[DeleteRecordsPartition]]] = {}
-        for partition, offset in offsets.items():
-            topics = by_leader.setdefault(self._client.leader_of(partition), {})
-            topics.setdefault(partition.topic, []).append(DeleteRecordsPartition(partition.partition, offset))
+        wanted = ((p, DeleteRecordsPartition(p.partition, offset)) for p, offset in offsets.items())
         starts, refused = dict[TopicPartition, int](), list[KafkaError]()
-        for leader, topics in by_leader.items():
+        for leader, topics in self._client.by_leader(wanted).items():
             request = DeleteRecordsRequest([DeleteRecordsTopic(*topic) for topic in topics.items()], _TIMEOUT_MS)
             for topic in self._client.connection_to(leader).call(DELETE_RECORDS, request).topics:
                 for result in topic.partitions:
@@ -328,16 +325,11 @@ class Admin:
     def _ask_for_offsets(
         self, timestamps: Mapping[TopicPartition, int], isolation_level: int
     ) -> dict[TopicPartition, int]:
-        by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
-        for partition, timestamp in timestamps.items():
-            topics = by_leader.setdefault(self._client.leader_of(partition), {})
-            topics.setdefault(partition.topic, []).append(
-                ListOffsetsPartition(partition.partition, timestamp=timestamp)
-            )
+        wanted = ((p, ListOffsetsPartition(p.partition, timestamp=time)) for p, time in timestamps.items())
         offsets = {}
-        for leader, topics in by_leader.items():
-            wanted = [ListOffsetsTopic(name, partitions) for name, partitions in topics.items()]
-            request = ListOffsetsRequest(-1, isolation_level, wanted, _TIMEOUT_MS)
+        for leader, topics in self._client.by_leader(wanted).items():
+            asked = [ListOffsetsTopic(*topic) for topic in topics.items()]
+            request = ListOffsetsRequest(-1, isolation_level, asked, _TIMEOUT_MS)
             for topic in self._client.connection_to(leader).call(LIST_OFFSETS, request).topics:
                 for found in topic.partitions:
                     partition = TopicPartition(topic.name, found.partition_index)

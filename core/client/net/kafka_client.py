@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from core.client.net.client_connection import ClientConnection, Connect, Req, Res, SocketTransport
 from core.client.net.connect_notice import ConnectNotice
@@ -121,6 +121,7 @@ _REFUSED_SECONDS = 10.0
 
 _NOT_MADE_HINT = "the controller creates topics: its log says what it waits for, such as a ZooKeeper that is away"
 
+Entry = TypeVar("Entry")
 Address = tuple[str, int]
 """A host and a port."""
 
@@ -465,6 +466,13 @@ class KafkaClient:
         if leader is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
         return leader
+
+    def by_leader(self, entries: Iterable[tuple[TopicPartition, Entry]]) -> dict[int, dict[str, list[Entry]]]:
+        """Groups the entries of partitions by leader and topic, as requests have them. Raises what `leader_of` does."""
+        found: dict[int, dict[str, list[Entry]]] = {}
+        for partition, entry in entries:
+            found.setdefault(self.leader_of(partition), {}).setdefault(partition.topic, []).append(entry)
+        return found
 
     def find_leader(self, partition: TopicPartition) -> int | None:
         """Returns the leader that the metadata name, or None. Raises KafkaError if the partition does not exist."""

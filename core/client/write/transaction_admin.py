@@ -173,13 +173,9 @@ class TransactionAdmin:
             return None
 
     def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        by_leader: dict[int, dict[str, list[int]]] = {}
-        for partition in partitions:
-            topics = by_leader.setdefault(self._client.leader_of(partition), {})
-            topics.setdefault(partition.topic, []).append(partition.partition)
         found = {}
-        for leader, topics in by_leader.items():
-            request = DescribeProducersRequest([TopicRequest(name, numbers) for name, numbers in topics.items()])
+        for leader, topics in self._client.by_leader((p, p.partition) for p in partitions).items():
+            request = DescribeProducersRequest([TopicRequest(*topic) for topic in topics.items()])
             for topic in self._client.connection_to(leader).call(DESCRIBE_PRODUCERS, request).topics:
                 for answer in topic.partitions:
                     partition = TopicPartition(topic.name, answer.partition_index)

@@ -286,6 +286,8 @@ class NewLeader:
         self.asked = 0
         self.is_there = is_there
 
+    by_leader = KafkaClient.by_leader
+
     def leader_of(self, partition: TopicPartition) -> int:
         return 1
 
