@@ -603,7 +603,6 @@ def _run_to_topic(
 ) -> tuple[Sequence[Lane], list[str]]:
     """Returns the lanes, which are done, and the parts that this run left out."""
     from core.spark.replay_plan import ensure_source_is_the_same
-    from core.spark.spark_session import spark_session
 
     started_s = time.monotonic()
     topic = replay.topic
@@ -615,8 +614,8 @@ def _run_to_topic(
     say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {replay.servers}")
     with (
         _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"),
-        _scratch() as scratch,
-        spark_session(settings, scratch, say, is_light=True) as session,
+        _Spark(settings) as spark,
+        spark.explained(is_light=True) as session,
         _showing_how_far_lanes_are(replay, lanes) as look,
     ):
         left_out = replay.run(session, lanes, look)
