@@ -12,15 +12,13 @@ from typing import Any
 import msgspec
 
 from core.common.errors import AccessError, PlogError
-from core.common.topic_partition import TopicPartition, uuid_text
-from core.files.checkpoint_file import read_partition_metadata
+from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
-from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
-from core.spark.source import Offsets, ServersSource
+from core.spark.source import Offsets, ServersSource, topic_id_in
 
 WHOLE = "all"
 """The unit of a replay of nothing; earlier releases had one unit of jobs that shuffle, too."""
@@ -134,14 +132,11 @@ def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
     ids: dict[str, str] = {}
     for topic, range_ in {r.topic: r for r in ranges}.items():
         if range_.servers:
-            client = connect(range_.servers, range_.access)
-            topic_id: bytes | None = client.topic(topic).topic_id
-            client.close()
+            with closing(_servers_of(range_)) as source:
+                ids[topic] = source.topic_id(range_.topic_partition)
         else:
-            topic_id = read_partition_metadata(Path(range_.directory))
-        if topic_id:
-            ids[topic] = uuid_text(topic_id)
-    return ids
+            ids[topic] = topic_id_in(Path(range_.directory))
+    return {topic: topic_id for topic, topic_id in ids.items() if topic_id}
 
 
 class SourceChangedError(PlogError):
@@ -199,10 +194,14 @@ def _find_bounds(range_: OffsetRange) -> tuple[int, int]:
     """Finds the start of the log of the range's partition, and the end of its readable records."""
     partition = range_.topic_partition
     if range_.servers:
-        with closing(ServersSource(range_.servers, range_.access, read_committed=range_.read_committed)) as source:
+        with closing(_servers_of(range_)) as source:
             return source.records.starts([partition])[partition], source.records.ends([partition])[partition]
     with closing(PartitionReader(Path(range_.directory))) as reader:
         return reader.start_offset, reader.reading.sound_end if range_.fails_if_gone else reader.end_offset
+
+
+def _servers_of(range_: OffsetRange) -> ServersSource:
+    return ServersSource(range_.servers, range_.access, read_committed=range_.read_committed)
 
 
 def _ensure_there(range_: OffsetRange, start: int, end: int) -> None:

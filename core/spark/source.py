@@ -74,7 +74,7 @@ class FilesSource:
         """Returns the topic's id in Kafka's text form; "" if it has none, as before Kafka 2.8. Another id is another
         topic.
         """
-        return _id_text(read_partition_metadata(self.records.log(partition).directory))
+        return topic_id_in(self.records.log(partition).directory)
 
     def close(self) -> None:
         self.records.close()
@@ -115,6 +115,11 @@ class ServersSource:
 
 
 Source = FilesSource | ServersSource
+
+
+def topic_id_in(directory: Path) -> str:
+    """Returns what `FilesSource.topic_id` returns, of the partition with that folder, whose log is not opened."""
+    return _id_text(read_partition_metadata(directory))
 
 
 def _id_text(topic_id: bytes | None) -> str:

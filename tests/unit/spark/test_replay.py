@@ -331,6 +331,18 @@ def test_a_servers_log_that_was_trimmed_is_refused_with_what_can_be_done() -> No
             ensure_source_is_the_same(plan, [replace(range_, start_offset=2, end_offset=4)])
 
 
+def test_servers_that_know_no_topic_ids_do_not_contradict_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata before version 10 has zeros for an id."""
+    find_topic = KafkaClient.topic
+    with running_broker() as broker:
+        broker.create_topic("t")
+        range_ = OffsetRange("t", 0, 0, 0, 1, servers=broker.bootstrap_servers)
+        plan = plan_of([range_], topic_ids=find_topic_ids([range_]))
+        assert plan.topic_ids
+        monkeypatch.setattr(KafkaClient, "topic", lambda *given: replace(find_topic(*given), topic_id=bytes(16)))
+        ensure_source_is_the_same(plan, [range_])
+
+
 def test_a_source_that_is_another_is_refused(log_directory: Path, tmp_path: Path) -> None:
     (log_directory / "partition.metadata").write_text("version: 0\ntopic_id: G0fpkTIoSrm35pn5auABdQ")
     ranges = ranges_of(log_directory, 0, 600, 3000)
