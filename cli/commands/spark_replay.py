@@ -549,7 +549,7 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
             write_ranges(session, replay, plan, progress.on_done)
         else:
             from core.spark.lake_folder import find_untried
-            from core.spark.lake_writer import run_lake_replay
+            from core.spark.lake_replay import run_lake_replay
 
             if untried := find_untried(replay.folder.url, plan.output.kind, session.version):
                 say(f"warning: {untried}")

@@ -14,15 +14,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from core.common.errors import PlogError
+from core.spark.delta_table import ensure_table_takes
 from core.spark.lake_folder import LakeFolder
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import Gaps, Receipt, WrittenFile
+from core.spark.range_output import Gaps, Measure, Receipt, WrittenFile
 from core.spark.replay import DELTA_LOG, Proof, Replay
 from core.spark.replay_plan import ReplayPlan
+from core.spark.spark_session import run_interruptibly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from core.spark.lake_writer import SparkWriter
 
 _ATTEMPTS = 2
 
@@ -37,44 +45,25 @@ _WRITTEN = re.compile(r"part-(\d+)-[0-9a-f-]{36}[-.]c(\d+)\.([\w.]+)")
 """A file of Spark's: task, number of the task's file in a folder, ending."""
 
 
-class Measure(NamedTuple):
-    """What is compared: how many rows, and a digest of them that does not depend on their order."""
-
-    rows: int
-    digest: str
-
-
 NOTHING = Measure(0, "0")
 
 
-class RoundWriter(Protocol):
-    """What Spark does in a replay. Raises PySparkException if a job fails."""
+def run_lake_replay(
+    session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]
+) -> None:
+    """Writes the missing rounds, as `write_rounds` does; Ctrl-C ends it. Raises TableMisfitError if a Delta table in
+    a plain folder does not take the files.
+    """
+    from core.spark.lake_writer import SparkWriter
 
-    def write(self, ranges: Sequence[OffsetRange], name: str) -> Measure:
-        """Writes the records of the ranges to files in a new folder, and measures what it hands to the writer."""
-
-    def append(self, ranges: Sequence[OffsetRange], version: int, tag: str) -> Callable[[], Measure]:
-        """Appends the records to the folder's Delta table, in one commit with the tag, under the plan's id and that
-        version. Delta skips a version that the table has. The returned function measures the records that were given.
-        """
-
-    def measure(self, names: Sequence[str]) -> Measure:
-        """Reads files, or a folder."""
-
-    def measure_log(self, ranges: Sequence[OffsetRange]) -> Measure:
-        """Reads the records of the ranges, and measures what would be written."""
-
-    def account(self, ranges: Sequence[OffsetRange]) -> tuple[int, Gaps, tuple[str, ...]]:
-        """Returns records, gaps and what was left out, of all ranges, as `core.spark.replay.account` does."""
-
-    def write_dead_letters(self, ranges: Sequence[OffsetRange], unit: str) -> tuple[str, ...]:
-        """Writes the bad records of the ranges to the plan's `dead_letter`, if it has one; returns what the receipt
-        says of them.
-        """
+    writer = SparkWriter(session, replay.folder, plan)
+    if plan.is_committed_at_end:
+        ensure_table_takes(Path(replay.where), writer.find_columns(), plan.output.partition_by)
+    run_interruptibly(session, lambda: write_rounds(replay, writer, plan, on_done))
 
 
-def write_rounds(replay: Replay, writer: RoundWriter, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
-    """Writes the missing rounds, and calls `on_done` with each range of them. Raises what `RoundWriter` raises, and
+def write_rounds(replay: Replay, writer: SparkWriter, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
+    """Writes the missing rounds, and calls `on_done` with each range of them. Raises what `SparkWriter` raises, and
     what `Replay.finish` raises. The caller holds the lock.
     """
     write = _append if plan.output.kind == "delta" else _write_beside
@@ -93,7 +82,7 @@ def write_rounds(replay: Replay, writer: RoundWriter, plan: ReplayPlan, on_done:
 
 
 def _write_beside(
-    replay: Replay, writer: RoundWriter, plan: ReplayPlan, unit: str, ranges: Sequence[OffsetRange]
+    replay: Replay, writer: SparkWriter, plan: ReplayPlan, unit: str, ranges: Sequence[OffsetRange]
 ) -> tuple[Measure, list[WrittenFile]]:
     beside = f"{replay.lock.beside}/{unit}"
     for _ in range(_ATTEMPTS):
@@ -124,7 +113,7 @@ def _differ(replay: Replay, handed: Measure, found: Measure, plan: ReplayPlan) -
 
 
 def _append(
-    replay: Replay, writer: RoundWriter, plan: ReplayPlan, unit: str, ranges: Sequence[OffsetRange]
+    replay: Replay, writer: SparkWriter, plan: ReplayPlan, unit: str, ranges: Sequence[OffsetRange]
 ) -> tuple[Measure, list[WrittenFile]]:
     """Commits the round, if the table's log does not have it. The commit may be one of a driver before."""
     version, tag = [*plan.units].index(unit), f"plog, lock {replay.lock.number}"
@@ -166,7 +155,7 @@ def _find_commit(folder: LakeFolder, plan_id: str, version: int) -> tuple[str, l
 # --- the proof
 
 
-def prove_round(writer: RoundWriter, plan: ReplayPlan, receipt: Receipt, ranges: Sequence[OffsetRange]) -> Proof:
+def prove_round(writer: SparkWriter, plan: ReplayPlan, receipt: Receipt, ranges: Sequence[OffsetRange]) -> Proof:
     """Looks whether the files of a round have the rows that were written, and the log."""
     names, written = [file.name for file in receipt.files], Measure(receipt.rows, receipt.digest)
     if (writer.measure(names) if names else NOTHING) != written:

@@ -23,16 +23,14 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 
 from core.common.errors import PlogError, UsageError
 from core.spark.decoded_frame import find_malformed, make_frame, write_dead_letters
-from core.spark.delta_table import ensure_table_takes
 from core.spark.lake_folder import LakeFolder
-from core.spark.lake_replay import Measure, write_rounds
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import DATE, Partition
 from core.spark.partition_folder import NULL_PARTITION, ensure_names_folders
-from core.spark.range_output import Gaps, OutputFormat, Receipt, columns_in_folders
-from core.spark.replay import Replay, account
+from core.spark.range_output import Gaps, Measure, OutputFormat, columns_in_folders
+from core.spark.replay import account
 from core.spark.replay_plan import ReplayPlan
-from core.spark.spark_session import explained, run_interruptibly
+from core.spark.spark_session import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
@@ -71,20 +69,10 @@ _VALUE = re.compile(r"(?<![\w.`'\"])value\.")
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
-def run_lake_replay(
-    session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]
-) -> None:
-    """Writes the missing rounds, as `write_rounds` does; Ctrl-C ends it. Raises TableMisfitError if a Delta table in
-    a plain folder does not take the files.
-    """
-    writer = SparkWriter(session, replay.folder, plan)
-    if plan.is_committed_at_end:
-        ensure_table_takes(Path(replay.where), writer.find_columns(), plan.output.partition_by)
-    run_interruptibly(session, lambda: write_rounds(replay, writer, plan, on_done))
-
-
 class SparkWriter:
-    """A `RoundWriter`. Raises UsageError if the plan's options don't fit the records; PySparkException."""
+    """What Spark does in a replay. Raises UsageError if the plan's options don't fit the records; PySparkException if a
+    job fails.
+    """
 
     def __init__(self, session: SparkSession, folder: LakeFolder, plan: ReplayPlan, log: Path = Path()) -> None:
         self._session = session
@@ -100,6 +88,7 @@ class SparkWriter:
         return to_arrow_schema(StructType(fields), timezone="UTC")
 
     def write(self, ranges: Sequence[OffsetRange], name: str) -> Measure:
+        """Writes the records of the ranges to files in a new folder, and measures what it hands to the writer."""
         writer, observation = self._writer(ranges, "errorifexists")
         writer = writer.options(**_WRITING.get(self._plan.output.kind, {}))
         with self._explained(ranges):
@@ -107,6 +96,9 @@ class SparkWriter:
         return _measured(observation.get)
 
     def append(self, ranges: Sequence[OffsetRange], version: int, tag: str) -> Callable[[], Measure]:
+        """Appends the records to the folder's Delta table, in one commit with the tag, under the plan's id and that
+        version. Delta skips a version that the table has. The returned function measures the records that were given.
+        """
         writer, observation = self._writer(ranges, "append")
         writer = writer.options(txnAppId=self._plan.id, txnVersion=version, userMetadata=tag)
         with self._explained(ranges):
@@ -149,6 +141,7 @@ class SparkWriter:
             raise
 
     def measure(self, names: Sequence[str]) -> Measure:
+        """Reads files, or a folder."""
         schema = self._schema or self._frame(self._plan.ranges[:1]).schema
         kind = self._plan.output.kind
         reader = self._session.read.format("parquet" if kind == "delta" else kind).schema(schema)
@@ -158,10 +151,12 @@ class SparkWriter:
         return _measure(reader.load([f"{self._url}/{name}" for name in names]))
 
     def measure_log(self, ranges: Sequence[OffsetRange]) -> Measure:
+        """Reads the records of the ranges, and measures what would be written."""
         with explained(self._session, self._log):
             return _measure(self._frame(ranges))
 
     def account(self, ranges: Sequence[OffsetRange]) -> tuple[int, Gaps, tuple[str, ...]]:
+        """Returns records, gaps and what was left out, of all ranges, as `core.spark.replay.account` does."""
         if not ranges:
             return 0, (), ()
         found = self._session.sparkContext.parallelize(ranges, len(ranges)).map(account).collect()
@@ -171,6 +166,9 @@ class SparkWriter:
         return records, gaps, tuple(dict.fromkeys(text for _, _, of_range in found for text in of_range))
 
     def write_dead_letters(self, ranges: Sequence[OffsetRange], unit: str) -> tuple[str, ...]:
+        """Writes the bad records of the ranges to the plan's `dead_letter`, if it has one; returns what the receipt
+        says of them.
+        """
         return write_dead_letters(self._session, self._plan, ranges, unit)
 
     def _frame(self, ranges: Sequence[OffsetRange]) -> DataFrame:

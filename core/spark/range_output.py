@@ -91,6 +91,13 @@ class WrittenFile(
         return self.name, self.rows, self.digest
 
 
+class Measure(NamedTuple):
+    """What is compared of a round: how many rows, and a digest of them that does not depend on their order."""
+
+    rows: int
+    digest: str
+
+
 Gaps = tuple[tuple[int, int, str, str], ...]
 """(start, end, reason, evidence) of offsets without a record."""
 

@@ -33,8 +33,8 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
 from core.spark.decoded_frame import make_frame
 from core.spark.lake_folder import PlainFolder
-from core.spark.lake_replay import prove_round
-from core.spark.lake_writer import SparkWriter, run_lake_replay, shape
+from core.spark.lake_replay import prove_round, run_lake_replay
+from core.spark.lake_writer import SparkWriter, shape
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
 from core.spark.range_output import OutputFormat

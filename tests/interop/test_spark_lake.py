@@ -21,8 +21,8 @@ from core.common.errors import AccessError, PlogError, UsageError
 from core.pipeline.spark_replay_plan import make_plan
 from core.pipeline.spark_replay_request import ReplayRequest
 from core.spark.lake_folder import PlainFolder, open_folder
-from core.spark.lake_replay import prove_round, write_rounds
-from core.spark.lake_writer import SparkWriter, run_lake_replay
+from core.spark.lake_replay import prove_round, run_lake_replay, write_rounds
+from core.spark.lake_writer import SparkWriter
 from core.spark.partition_folder import NULL_PARTITION
 from core.spark.replay import Replay
 from tests.support.logs import NOW, append, make_batch, open_log

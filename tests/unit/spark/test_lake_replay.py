@@ -18,10 +18,10 @@ import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError, PlogError
 from core.spark.lake_folder import PlainFolder, explain, find_untried
-from core.spark.lake_replay import Measure, prove_round, write_rounds
+from core.spark.lake_replay import prove_round, write_rounds
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_expression import parse_partitions
-from core.spark.range_output import Gaps, OutputFormat
+from core.spark.range_output import Gaps, Measure, OutputFormat
 from core.spark.replay import Replay
 from core.spark.replay_lock import LockOwner, encode
 from core.spark.replay_plan import ReplayPlan
@@ -72,7 +72,9 @@ class FailingFolder(PlainFolder):
 
 
 class FakeWriter:
-    """Writes a file of lines for each two ranges, in folders if there are any; the first `mixed` times another too."""
+    """Has the methods of a `SparkWriter`. Writes a file of lines for each two ranges, in folders if there are any; the
+    first `mixed` times another too.
+    """
 
     def __init__(self, out: Path, *, mixed: int = 0, is_partitioned: bool = False) -> None:
         self._out = out
