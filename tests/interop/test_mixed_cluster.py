@@ -30,7 +30,8 @@ from core.protocol.schema.quotas_and_users import (
     QuotaOp,
 )
 from core.spark.offset_range import OffsetRange, read_columns
-from tests.support.mixed_cluster import Broker, MixedCluster, metadata_at
+from tests.support.kafka39 import metadata_at
+from tests.support.mixed_cluster import Broker, MixedCluster
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog, run_plog
 from tests.support.waiting import ANSWER_SECONDS, wait_until
@@ -218,8 +219,10 @@ def kept_by_plog(cluster: MixedCluster) -> TopicPartition:
     """The partition of the groups' topic that plog leads before others; it leads it now."""
     committed(cluster, "any")  # which has the topic made
     cluster.wait_until_known("__consumer_offsets")
-    topic = metadata_at(cluster.brokers[1].address).topics["__consumer_offsets"]
-    (number,) = (number for number, partition in topic.partitions.items() if partition.replicas[0] == 5)
+    metadata = metadata_at(cluster.brokers[1].address)
+    assert metadata is not None
+    (topic,) = (topic for topic in metadata.topics if topic.name == "__consumer_offsets")
+    (number,) = (one.partition_index for one in topic.partitions if one.replica_nodes[0] == 5)
     name = TopicPartition("__consumer_offsets", number)
     cluster.wait_for(name, isr=ALL)
     cluster.elect(name)

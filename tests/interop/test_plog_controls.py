@@ -25,6 +25,7 @@ from core.common.topic_partition import TopicPartition
 from core.protocol.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest
 from tests.crash.cluster.operators import Operators
 from tests.crash.cluster.replicas import Metadata
+from tests.support.kafka39 import metadata_at
 from tests.support.load import Load, read_numbers
 from tests.support.mixed_cluster import Broker, MixedCluster, PlogMember
 from tests.support.oracle import requires_kafka, requires_kafka39, run_tool
@@ -91,7 +92,7 @@ def test_a_plog_is_the_first_controller(cluster: MixedCluster, metadata: Metadat
     assert metadata.controller() == FIRST
 
     def told() -> set[int | None]:
-        answers = [broker.metadata() for broker in cluster.kafka.brokers.values()]
+        answers = [metadata_at(broker.address) for broker in cluster.kafka.brokers.values()]
         return {None if answer is None else answer.controller_id for answer in answers}
 
     wait_until(lambda: told() == {FIRST}, lambda: f"Kafka's brokers know who it is: {told()}")

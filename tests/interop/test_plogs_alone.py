@@ -46,9 +46,9 @@ from core.protocol.schema.topic_changes import (
     DeleteTopicsRequest,
 )
 from core.protocol.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest
-from tests.support.kafka39 import zookeeper_client
+from tests.support.kafka39 import topics_at, zookeeper_client
 from tests.support.load import Load
-from tests.support.mixed_cluster import MixedCluster, PlogMember, metadata_at
+from tests.support.mixed_cluster import MixedCluster, PlogMember
 from tests.support.oracle import requires_kafka39
 from tests.support.server import call_plog
 from tests.support.waiting import machine_seconds, wait_until
@@ -198,7 +198,7 @@ def test_a_preview_makes_nothing(ask: Ask, zookeeper: KazooClient) -> None:
 
 
 def knows(member: PlogMember, topic: str) -> bool:
-    return topic in metadata_at(member.address).topics
+    return topic in topics_at(member.address)
 
 
 def test_who_does_not_wait_is_told_so_and_it_is_done(ask: Ask, cluster: MixedCluster, zookeeper: KazooClient) -> None:
@@ -455,7 +455,7 @@ def test_no_broker_forgets_topics_when_all_are_killed(ask: Ask, cluster: MixedCl
     names = [f"one-of-30-{number}" for number in range(30)]
     assert set(create(ask, *(CreatableTopic(name, 10, 3) for name in names))) == {ErrorCode.NONE}
     for member in cluster.plogs.values():
-        wait_until(lambda member=member: metadata_at(member.address).topics.keys() >= {"kept", *names}, "all know all")
+        wait_until(lambda member=member: topics_at(member.address) >= {"kept", *names}, "all know all")
     with Load(cluster.address, "kept") as load, ExitStack() as stack:
         asking = [stack.enter_context(Asking(member, names[7])) for member in cluster.plogs.values()]
         wait_until(lambda: all(one.counts for one in asking), "all answer")

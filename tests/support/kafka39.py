@@ -11,15 +11,16 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
 from kazoo.client import KazooClient
 
+from core.client.net.client_connection import ClientConnection, SocketTransport
+from core.common.errors import PlogError
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse
 from tests.support.class_archives import kafka_options
 from tests.support.free_ports import free_ports
 from tests.support.oracle import KAFKA39_VERSION, fetched_libs
@@ -235,16 +236,25 @@ class Kafka39Broker(_JavaProcess):
 
     def _is_ready(self) -> bool:
         self._ensure_running()
-        metadata = self.metadata()
-        return metadata is not None and self.node_id in metadata.brokers and metadata.controller_id in metadata.brokers
+        metadata = metadata_at(self.address)
+        brokers = [] if metadata is None else [broker.node_id for broker in metadata.brokers]
+        return metadata is not None and self.node_id in brokers and metadata.controller_id in brokers
 
-    def metadata(self) -> ClusterMetadata | None:
-        """What this broker tells a client of the cluster; None while it does not answer."""
-        host, _, port = self.address.rpartition(":")
-        with suppress(OSError, KafkaException):
-            socket.create_connection((host, int(port)), 1).close()
-            return AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=_ASKED_S)
-        return None
+
+def metadata_at(address: str) -> MetadataResponse | None:
+    """What the broker there tells a client of the cluster; None while it does not answer. A client of librdkafka's asks
+    any broker that it has heard of.
+    """
+    host, _, port = address.rpartition(":")
+    with suppress(PlogError), closing(ClientConnection(SocketTransport(host, int(port), timeout_s=_ASKED_S))) as asked:
+        return asked.call(METADATA, MetadataRequest(topics=None))
+    return None
+
+
+def topics_at(address: str) -> set[str | None]:
+    """The topics that the broker there tells a client of."""
+    metadata = metadata_at(address)
+    return set() if metadata is None else {topic.name for topic in metadata.topics}
 
 
 class Kafka39Cluster:
@@ -298,7 +308,7 @@ class Kafka39Cluster:
 
     def controller(self) -> Kafka39Broker:
         """The broker that is the controller, as the first one says that answers."""
-        answers = (broker.metadata() for broker in self.brokers.values() if broker.is_running)
+        answers = (metadata_at(broker.address) for broker in self.brokers.values() if broker.is_running)
         return self.brokers[next(answer.controller_id for answer in answers if answer is not None)]
 
     def start(self) -> None:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,7 +29,17 @@ from core.common.topic_partition import TopicPartition as Name
 from core.files.file_names import LOG_SUFFIX, partition_directory_name
 from core.protocol.message import MAX_VERSION, Api
 from tests.support.free_ports import free_ports
-from tests.support.kafka39 import CHROOT, HERE, Kafka39Broker, Kafka39Cluster, Place, find_creation, zookeeper_client
+from tests.support.kafka39 import (
+    CHROOT,
+    HERE,
+    Kafka39Broker,
+    Kafka39Cluster,
+    Place,
+    find_creation,
+    metadata_at,
+    topics_at,
+    zookeeper_client,
+)
 from tests.support.oracle import run_tool
 from tests.support.server import PLOG, Server
 from tests.support.waiting import wait_until
@@ -173,11 +183,6 @@ def find_controller(zookeeper: str) -> int | None:
 Broker = Kafka39Broker | PlogMember
 
 
-def metadata_at(address: str) -> ClusterMetadata:
-    """What a broker there tells a client; KafkaException if it does not in some seconds."""
-    return AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=_ASKED_S)
-
-
 class MixedCluster:
     """Kafka's brokers 1 and 2, and plog's 5; started by `with`, killed at its end."""
 
@@ -250,13 +255,12 @@ class MixedCluster:
         wait_until(self._all_know_all, "all brokers know all brokers")
 
     def _all_know_all(self) -> bool:
-        with suppress(KafkaException):  # on a busy machine a broker may not hear of the controller in time
-            return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
-        return False
+        return all(self.known_to(broker) == self.brokers.keys() for broker in self.brokers.values())
 
     def known_to(self, broker: Broker) -> set[int]:
         """The brokers that it tells clients of."""
-        return set(metadata_at(broker.address).brokers)
+        metadata = metadata_at(broker.address)
+        return set() if metadata is None else {one.node_id for one in metadata.brokers}
 
     def __enter__(self) -> Self:
         try:
@@ -306,13 +310,10 @@ class MixedCluster:
 
     def wait_until_known(self, name: str) -> None:
         """Until every broker tells clients of the topic; all of them run."""
-
-        def is_known() -> bool:
-            with suppress(KafkaException):
-                return all(name in metadata_at(broker.address).topics for broker in self.brokers.values())
-            return False
-
-        wait_until(is_known, f"all brokers know {name}")
+        wait_until(
+            lambda: all(name in topics_at(broker.address) for broker in self.brokers.values()),
+            f"all brokers know {name}",
+        )
 
     def wait_for(
         self, name: Name, *, leader: int | None = None, isr: Sequence[int] | None = None, lacks: int | None = None
@@ -333,7 +334,8 @@ class MixedCluster:
     def state(self, name: Name) -> tuple[int, set[int]] | None:
         """Who leads it and who is in sync, as `_asked` says; None if it does not know it, or does not answer."""
         with suppress(KafkaException):
-            topic = metadata_at(self._asked()).topics.get(name.topic)
+            admin = AdminClient({"bootstrap.servers": self._asked(), "log_level": 0})
+            topic = admin.list_topics(timeout=_ASKED_S).topics.get(name.topic)
             partition = None if topic is None else topic.partitions.get(name.partition)
             return None if partition is None else (partition.leader, set(partition.isrs))
         return None
