@@ -544,7 +544,7 @@ def write_here(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], _:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr(spark_replay, "_run_job", write_here)
+    monkeypatch.setattr(spark_replay, "_run_with_spark", write_here)
     return Command(tmp_path)
 
 
@@ -575,7 +575,7 @@ def test_the_command_tells_of_files_that_are_not_its_own(job: Command, monkeypat
         for n in range(7):
             (replay.directory / f"mine-{n}.parquet").write_bytes(b"mine")
 
-    monkeypatch.setattr(spark_replay, "_run_job", write)
+    monkeypatch.setattr(spark_replay, "_run_with_spark", write)
     warning = f"warning: {job.out} has files that are not of this replay, and stay: mine-0.parquet, "
     code, said = job.run()
     assert (code, said.splitlines()[-1][: len(warning)]) == (0, warning)
@@ -608,13 +608,13 @@ def test_the_command_that_is_taken_over_says_so(job: Command, monkeypatch: pytes
 
     def lose(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
         set_owner(job.out, ELSEWHERE)
-        monkeypatch.setattr(spark_replay, "_run_job", write_here)
+        monkeypatch.setattr(spark_replay, "_run_with_spark", write_here)
         assert job.run("--take-over")[0] == 0
         with pytest.raises(DirectoryLockedError):
             write_here(replay, plan, todo, master)
         raise PlogError("the Spark job failed: something of a task")
 
-    monkeypatch.setattr(spark_replay, "_run_job", lose)
+    monkeypatch.setattr(spark_replay, "_run_with_spark", lose)
     code, said = job.run()
     assert code == 3
     assert "was taken over by another replay: lock 1 is not valid any more" in said
