@@ -192,8 +192,8 @@ def abort(
 def _find(
     admin: TransactionAdmin, topic: str, partition: int, start_offset: int | None, producer_id: int | None
 ) -> OpenTransaction:
-    """Returns the open transaction that begins at that offset, or that has that producer id. Raises KafkaError if there
-    is none, or if a coordinator knows the transaction, and must end it on all partitions at once.
+    """Returns the open transaction with that first offset or that producer id. Raises KafkaError if there is none, or
+    if a coordinator knows the transaction: the coordinator must end it on all partitions at once.
     """
     for transaction in admin.open_transactions([topic]):
         is_wanted = transaction.start_offset == start_offset or transaction.producer_id == producer_id

@@ -65,15 +65,15 @@ class CheckingScreen(InspectScreen, Generic[C, T]):
 
     @property
     def found(self) -> Sequence[T]:
-        """What the work has found so far: it only grows, until another run begins."""
+        """The results of this run so far, a list that only grows; another run has a list of its own."""
         raise NotImplementedError
 
     def row_of(self, found: T) -> Row:
-        """Returns its row, with the file that it is about and the position there (`place`)."""
+        """Returns the row of a result; its `place` is the file that the result is about, and the position there."""
         raise NotImplementedError
 
     def detail_of(self, found: T) -> str:
-        """Describes it below the list."""
+        """Returns the text about a result that stands below the list."""
         raise NotImplementedError
 
     def finished_text(self) -> str:

@@ -45,7 +45,9 @@ from core.records.record_batch import RecordBatch
 
 
 class LogParts:
-    """What one log is made of, for those that open, check and serve it; owned by the task that owns the log."""
+    """The segments, epochs, producers and damage of one log, as its loader, its checks and `PartitionLog` share them.
+    Owned by the task that owns the log.
+    """
 
     def __init__(
         self,

@@ -168,7 +168,7 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Makes the changes, of which each `config_operation` is an `AlterOperation`; the value of DELETE is None."""
+        """Changes settings. The `config_operation` of each change is an `AlterOperation`; DELETE has the value None."""
         request = IncrementalAlterConfigsRequest([ChangedResource(resource_type, name, changes)], validate_only)
         connection = self._connection_for(resource_type, name)
         for result in connection.call(INCREMENTAL_ALTER_CONFIGS, request).responses:
