@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     run = pyfuncitem.funcargs["runner"].run if "runner" in pyfuncitem.funcargs else asyncio.run
     run(pyfuncitem.obj(**arguments))
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Gives every test the log levels that the first one met: a broker in this process may have set its loggers to
+    others, and with its request log on it decodes every request.
+    """
+    try:
+        return (yield)
+    finally:
+        for name, logger in logging.root.manager.loggerDict.items():
+            if isinstance(logger, logging.Logger) and name.startswith("plog"):
+                logger.setLevel(logging.NOTSET)
+        logging.root.setLevel(logging.WARNING)
 
 
 @pytest.fixture
