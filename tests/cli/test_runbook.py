@@ -15,7 +15,6 @@ from tests.support.free_ports import FIRST
 from tests.support.server import PLOG
 from tests.support.shown_session import ShownCommand, read_session
 from tests.support.terminal import Terminal
-from tests.support.waiting import wait_until
 from tests.support.zookeeper_server import requires_zookeeper
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,10 +47,7 @@ def test_all_that_the_runbook_says_is_so(tmp_path: Path) -> None:
         terminal.type("set -m")  # Ctrl-C is for the command that one waits for, not for the brokers
         for shown in read_session(PAGE):
             command = ShownCommand(on_ports(shown.command, tens), tuple(on_ports(line, tens) for line in shown.lines))
-            if command.command == "plog cluster status":  # replicas that have just come back may lack something still
-                wait_until(lambda command=command: command.type(terminal) == "", f"{shown.command}: {shown.lines}")
-            else:
-                assert command.type(terminal) == ""
+            assert command.type(terminal) == ""
 
 
 def test_the_runbook_names_metrics_that_there_are() -> None:
