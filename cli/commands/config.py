@@ -234,10 +234,16 @@ def alter(
     changes += [ChangedConfig(key, AlterOperation.DELETE, None) for key in unset or []]
     if not changes:
         raise UsageError("nothing to change: give --set, --unset, --append or --subtract")
-    with place.session().open_client() as client:
+    session = place.session()
+    with session.open_client() as client:
         admin = Admin(client)
         title = _title(kind, name)
         alter_settings(admin, _type_of(kind), name, changes, title=title, validate_only=dry_run)
+        if kind is ResourceKind.broker_logger and session.zookeeper is None and session.find_server() is None:
+            raise UsageError(
+                f"no broker runs on {session.directory}, and its loggers keep their levels while it runs",
+                hint="--bootstrap-server HOST:PORT; plog serve --log-requests starts with its request log on",
+            )
         if kind is ResourceKind.broker:
             _warn_of_unknown(admin.describe_configs(_type_of(kind), name), (c.name for c in changes if c.value))
     say(f"{'would alter' if dry_run else 'altered'} {title} {client.place}")

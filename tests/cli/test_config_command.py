@@ -96,6 +96,13 @@ def test_loggers_of_a_server(server: Server) -> None:
     assert described(where, "broker-logger", "1")["plog.connection"][0] == "DEBUG"
 
 
+def test_loggers_need_a_broker_that_runs(tmp_path: Path) -> None:
+    where = ["--data-dir", str(tmp_path)]
+    call_plog("topic", "create", "t", *where)
+    done = call_plog("config", "alter", "broker-logger", "1", "--set", "plog.request=DEBUG", *where)
+    assert (done.returncode, b"no broker runs on" in done.stderr) == (2, True)
+
+
 def test_a_dry_run_changes_nothing(where: list[str]) -> None:
     done = call_plog("config", "alter", "topic", "t", "--set", "retention.ms=5", "--dry-run", *where)
     assert done.stderr.startswith(b"would alter topic t ")
