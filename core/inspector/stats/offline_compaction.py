@@ -195,6 +195,11 @@ class OfflineCompaction:
             return f"its end is not sound; mend it first: plog recover {opened.directory}"
         if self._options.rolls and opened.has_zeros_at_end:
             return "zeros follow the last batch, as preallocate=true leaves them; without --roll it can be compacted"
+        for segment in opened.log.segments:
+            for gap in segment.gaps:
+                if gap.end_position > gap.position:  # else there is a hole alone, of which the reader knows more
+                    where = f"bytes {gap.position} to {gap.end_position - 1} of {segment.records.path.name}"
+                    return f"{where} are damaged or out of order; mend it first: plog recover {opened.directory}"
         lost = self._find_loss(opened.directory)
         if lost is not None:
             where = f"{lost.offsets_text} of {lost.path.name}"
