@@ -190,13 +190,18 @@ class ReplicaFetcher:
     # --- the followed partitions
 
     def follow(self, partition: Partition) -> None:
-        """Follows the partition from its log's end, in its present leader epoch; does nothing if it does so already."""
+        """Follows the partition from its log's end, in its present leader epoch; does nothing if it does so already.
+
+        Drops an epoch in which this broker led, and wrote nothing: the leader may not know it, and if ZooKeeper came
+        back from an older backup, it has a higher number than the leader's.
+        """
         name = partition.log.partition
         known = self._followed.get(name)
         if known is not None:
             if known.partition is partition and known.leader_epoch == partition.leader_epoch:
                 return
             known.is_over = True
+        partition.log.leader_epochs.truncate_from_end(partition.log.log_end_offset)
         followed = self._followed[name] = FollowedPartition(partition, partition.leader_epoch)
         self._add(followed)
 

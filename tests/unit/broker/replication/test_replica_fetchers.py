@@ -439,6 +439,15 @@ async def test_a_follower_cuts_what_its_leader_does_not_have(at: Following, capl
     assert "failed" not in caplog.text
 
 
+async def test_an_epoch_without_a_record_is_not_named_to_a_leader_that_does_not_know_it(at: Following) -> None:
+    """It led in that epoch before ZooKeeper came back from a backup: the leader's epochs are lower."""
+    await at.follow(b"a", b"b")
+    at.log().leader_epochs.assign(99, at.log().log_end_offset)
+    at.elect(OTHER)
+    at.leader.write(b"c")
+    await at.catch_up()
+
+
 async def part(at: Following) -> Background:
     """The follower has records on the disk that another one, which is elected then, does not have."""
     background = Background()
