@@ -508,6 +508,8 @@ class ReplicaFetcher:
             )
             if offset == kept_end == log.log_end_offset:
                 text = f"the leader has offsets {start.offset} to {end.offset}, and says that {offset} is out of range"
+                if offset > log.log_start_offset:
+                    text += f"; it may not know epoch {log.leader_epochs.latest_epoch} of the last record here"
                 self._delay(followed, text)
             else:
                 cuts[followed] = Cut(offset, begins_again=not log.log_start_offset <= offset <= kept_end)

@@ -448,6 +448,16 @@ async def test_an_epoch_without_a_record_is_not_named_to_a_leader_that_does_not_
     await at.catch_up()
 
 
+async def test_a_leader_that_does_not_know_the_epoch_of_the_last_record_is_complained_of(
+    at: Following, caplog: pytest.LogCaptureFixture
+) -> None:
+    await at.follow(b"a", b"b")
+    at.log().leader_epochs.assign(99, 1)
+    at.elect(OTHER)
+    await until(lambda: "; it may not know epoch 99 of the last record here" in caplog.text)
+    assert at.log().log_end_offset == 2
+
+
 async def part(at: Following) -> Background:
     """The follower has records on the disk that another one, which is elected then, does not have."""
     background = Background()
