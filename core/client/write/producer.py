@@ -19,7 +19,13 @@ import numpy.typing as npt
 from core.client.net.kafka_client import KafkaClient, KnownLeaders
 from core.client.net.retry import RETRIABLE, Retry
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError, ensure_success
+from core.common.errors import (
+    ConnectionFailedError,
+    KafkaError,
+    MalformedMessageError,
+    UnansweredError,
+    ensure_success,
+)
 from core.common.topic_partition import TopicPartition
 from core.protocol.primitives import Spans
 from core.protocol.schema.produce import (
@@ -108,11 +114,20 @@ class _InFlight:
     """The topics by their ids, which answers name instead since Produce version 13."""
 
     def answers(self, response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
-        return {
+        """Returns the answer for each batch. Raises MalformedMessageError if one is missing."""
+        found = {
             TopicPartition(topic.name or self.topics.get(topic.topic_id, ""), answer.index): answer
             for topic in response.responses
             for answer in topic.partition_responses
         }
+        missing = [str(batch.partition) for batch in self.batches if batch.partition not in found]
+        if missing:
+            raise MalformedMessageError(f"a Produce answer of broker {self.node_id} lacks {', '.join(missing)}")
+        return found
+
+
+_Refused = list[tuple[_PendingBatch, KafkaError]]
+"""The batches of a request that the broker refused, and why."""
 
 
 class Producer:
@@ -326,15 +341,10 @@ class Producer:
         except ConnectionFailedError as error:
             self._send_again(error, failed=[])
             return
+        refused = self._acknowledge_written(oldest, response)
         self._in_flight.popleft()
-        errors = {
-            partition: KafkaError(ErrorCode.of(answer.error_code), answer.error_message)
-            for partition, answer in oldest.answers(response).items()
-            if answer.error_code
-        }
-        failed = self._acknowledge_written(oldest, response)
-        if failed:
-            self._handle(failed, errors)
+        if refused:
+            self._handle(refused)
 
     def _ensure_still_led(self, request: _InFlight) -> None:
         """Raises UnansweredError if another broker leads one of its partitions by now, and sequences make it harmless
@@ -347,14 +357,14 @@ class Producer:
             text = f"broker {request.node_id} does not answer, and no longer leads all that it was sent"
             raise UnansweredError(text, where=f"broker {request.node_id}")
 
-    def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> list[_PendingBatch]:
-        """Handles the response; returns the request's batches that were refused."""
+    def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> _Refused:
+        """Handles the response. Raises MalformedMessageError if it lacks a batch."""
         answers = request.answers(response)
-        refused = []
+        refused: _Refused = []
         for batch in request.batches:
-            answer = answers.get(batch.partition)
-            if answer is None or answer.error_code:
-                refused.append(batch)
+            answer = answers[batch.partition]
+            if answer.error_code:
+                refused.append((batch, KafkaError(ErrorCode.of(answer.error_code), answer.error_message)))
             else:
                 self._acknowledge(batch, answer.base_offset)
         return refused
@@ -382,16 +392,16 @@ class Producer:
 
     # --- when it goes wrong
 
-    def _handle(self, failed: list[_PendingBatch], errors: dict[TopicPartition, KafkaError]) -> None:
-        error = errors[failed[0].partition]
+    def _handle(self, refused: _Refused) -> None:
+        failed, error = [batch for batch, _ in refused], refused[0][1]
         if error.code is ErrorCode.MESSAGE_TOO_LARGE and all(b.count > 1 for b in failed):
             self._send_again(error, failed=[half for batch in failed for half in self._split(batch)])
             return
-        fatal = [b for b in failed if not self._may_pass(b, errors[b.partition].code)]
-        if fatal:
-            self._refused += failed
-            self._drain()
-            raise RecordRefusedError(errors[fatal[0].partition], int(fatal[0].rows[0]))
+        for batch, reason in refused:
+            if not self._may_pass(batch, reason.code):
+                self._refused += failed
+                self._drain()
+                raise RecordRefusedError(reason, int(batch.rows[0]))
         self._send_again(error, failed=failed)
 
     def _may_pass(self, batch: _PendingBatch, code: ErrorCode) -> bool:
@@ -426,11 +436,10 @@ class Producer:
         while self._in_flight:
             oldest = self._in_flight.popleft()
             try:
-                response = self._client.connection_to(oldest.node_id).receive()
-            except ConnectionFailedError:
+                self._refused += self._not_acknowledged(oldest)
+            except (ConnectionFailedError, MalformedMessageError):
                 self._in_flight.appendleft(oldest)
                 return
-            self._refused += self._acknowledge_written(oldest, response)
 
     def _send_again(
         self, error: KafkaError | ConnectionFailedError, failed: list[_PendingBatch], since_s: float | None = None
@@ -465,4 +474,5 @@ class Producer:
 
     def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:
         """Returns the unwritten batches of a request after a failed one: those of a failed partition failed, too."""
-        return self._acknowledge_written(request, self._client.connection_to(request.node_id).receive())
+        response = self._client.connection_to(request.node_id).receive()
+        return [batch for batch, _ in self._acknowledge_written(request, response)]

@@ -27,12 +27,18 @@ from core.client.write.producer import Producer, RecordRefusedError, RecordsToSe
 from core.cluster.partition.partition import Partition
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog, ReadResult
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.schema.metadata import METADATA
-from core.protocol.schema.produce import PRODUCE, ProduceRequest
+from core.protocol.schema.produce import (
+    PRODUCE,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from core.protocol.schema.transactions import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
@@ -408,6 +414,23 @@ def test_nothing_overtakes_what_is_sent_again() -> None:
     producer._queues[dead].clear()
     producer._dispatch()
     assert client.sent == [b"0", b"0"]
+
+
+class Incomplete(TwoBrokers):
+    """A broker whose answers leave out partition 3."""
+
+    def receive(self, on_silence: object = None) -> ProduceResponse:
+        answers = [PartitionProduceResponse(index, ErrorCode.NONE, 7) for index in (1, 2)]
+        return ProduceResponse([TopicProduceResponse("t", partition_responses=answers)])
+
+
+def test_an_answer_that_leaves_out_a_partition_is_malformed() -> None:
+    producer = Producer(Incomplete(), "t", acks=1)  # type: ignore[arg-type]
+    producer.send(rows_of(1, 0))
+    producer.send(rows_of(3, 1))
+    with pytest.raises(MalformedMessageError, match="a Produce answer of broker 1 lacks t-3"):
+        producer.flush()
+    assert producer.unacknowledged_rows().tolist() == [0, 1]
 
 
 class BusyCluster(ManualTime):
