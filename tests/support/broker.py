@@ -15,7 +15,10 @@ from core.broker.config.broker_settings import STANDARD_AUTHORIZER
 from core.broker.requests.client_session import Session
 from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.runtime import ImmediateRuntime
+from core.broker.serving.bound_listener import BoundListener
+from core.broker.serving.connection import Connection
 from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.sasl_authenticator import FrameHandler
 from core.broker.serving.socket_server import SocketServer
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
@@ -194,13 +197,25 @@ class SteeredNode(BrokerServer):
                 node.close()
 
 
+class NamingServer(SocketServer):
+    """Knows clients that do not say who they are, by the listener's name and their host."""
+
+    principal_of: Callable[[str, str], Principal]
+
+    def _admit(self, bound: BoundListener, connection: Connection, principal: Principal, handler: FrameHandler) -> None:
+        if principal == ANONYMOUS:
+            principal = self.principal_of(bound.name, connection.client_host)
+        super()._admit(bound, connection, principal, handler)
+
+
 @asynccontextmanager
 async def serving(
     broker: SteeredNode, principal_of: Callable[[str, str], Principal] = lambda _listener, _host: ANONYMOUS
 ) -> AsyncIterator[SocketServer]:
     """A server of the broker, in the loop that runs; `principal_of` names a client by its listener and host."""
     runtime = broker.runtime.follow(LoopRuntime(asyncio.get_running_loop(), broker.directory))
-    server = SocketServer(broker, runtime, Endpoint("127.0.0.1", 0), principal_of=principal_of)
+    server = NamingServer(broker, runtime, Endpoint("127.0.0.1", 0))
+    server.principal_of = principal_of
     await server.start()
     running = asyncio.create_task(server.run())
     try:

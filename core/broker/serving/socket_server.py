@@ -94,12 +94,10 @@ class SocketServer:
         *,
         on_housekeeping: Callable[[], None] = lambda: None,
         before_close: Callable[[], Awaitable[None]] | None = None,
-        principal_of: Callable[[str, str], Principal] | None = None,
     ) -> None:
         """`listen`: the address of the only listener, or all listeners. `runtime` is the one that `node` was opened
         with; it ends with the server. `on_housekeeping` is called every second; `run` awaits `before_close`, if there
-        is one, at a stop, while clients are still served. `principal_of` says who the client of an open listener is, by
-        the listener's name and the client's host; nobody knows without it.
+        is one, at a stop, while clients are still served.
         """
         self._node = node
         self._runtime = runtime
@@ -125,7 +123,6 @@ class SocketServer:
         """Accepted since the start."""
         self._on_housekeeping = on_housekeeping
         self._before_close = before_close
-        self._principal_of = principal_of
         self.turns_away = False
         """Whether new connections are closed at once, so that clients ask another broker."""
         self._stopped = asyncio.Event()
@@ -281,8 +278,6 @@ class SocketServer:
             session = self._sessions.find(ANONYMOUS, bound.name, connection.client_host, connection.local_host)
             connection.admit(session, authenticator, logins.sasl.most_frame_bytes, is_authenticated=False)
         else:
-            if tls is None and self._principal_of is not None:
-                principal = self._principal_of(bound.name, connection.client_host)
             self._admit(bound, connection, principal, dispatcher)
 
     def _find_certified(self, door: Door, tls: TlsTransport) -> Principal:
