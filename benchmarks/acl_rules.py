@@ -64,9 +64,9 @@ def measure_rules(kind: type[AclRules], acls: list[Acl], asked: list[Any], round
 
     def change() -> None:
         for acl in changed:
-            rules.remove(acl)
+            rules.change(removed=[acl])
         for acl in changed:
-            rules.add(acl)
+            rules.change(added=[acl])
 
     print(f"{kind.__name__}, {len(acls):,} ACLs")
     for name, count, work in (

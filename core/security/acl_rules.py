@@ -178,12 +178,6 @@ class AclRules:
     def __len__(self) -> int:
         return len(self._acls)
 
-    def add(self, acl: Acl) -> None:
-        self.change(added=(acl,))
-
-    def remove(self, acl: Acl) -> None:
-        self.change(removed=(acl,))
-
     def change(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
         """Removes ACLs, then adds others, in one generation. Those that are there, or are not, change nothing."""
         is_changed = False

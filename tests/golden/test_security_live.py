@@ -174,7 +174,7 @@ def test_a_right_that_is_taken_away_holds_from_the_next_request(broker: Live) ->
     broker.say(ADMIN, "DeleteRecords", Topics=before, TimeoutMs=1000)
     acls = [allow(right_of(right), str(principal(CAROL))) for right in ("Topic-Read", "Topic-Write")]
     for acl in acls:
-        broker.rules.add(acl)
+        broker.rules.change(added=[acl])
 
     def compare(step: str, ours: Fields) -> None:
         broker.compare(step, CAROL, ours, theirs.pop(step))
@@ -190,7 +190,7 @@ def test_a_right_that_is_taken_away_holds_from_the_next_request(broker: Live) ->
     arrived: list[Any] = []
     waiting.on_value = arrived.append
     for acl in acls:
-        broker.rules.remove(acl)
+        broker.rules.change(removed=[acl])
     broker.produce(ADMIN)
     (pieces,) = arrived
     answered = broker.decode("Fetch", LATEST["Fetch"], pieces)

@@ -143,7 +143,7 @@ def test_changes_leave_what_a_set_would_hold(changes: list[tuple[bool, Acl]], fi
     rules, held = AclRules(first), set(first)
     for is_added, each in changes:
         before = rules.generation
-        (rules.add if is_added else rules.remove)(each)
+        rules.change(added=[each] * is_added, removed=[each] * (not is_added))
         assert (rules.generation != before) is ((each in held) is not is_added)
         held = held | {each} if is_added else held - {each}
         assert len(rules) == len(held)
@@ -177,7 +177,7 @@ def test_find_returns_what_the_filter_matches(acls: list[Acl], asked: AclFilter)
 def test_what_is_removed_decides_no_more_and_the_rest_goes_on(rules_class: type[AclRules]) -> None:
     rules = rules_class([acl("ab", PREFIXED), acl("cd", PREFIXED), acl("cde", PREFIXED)])
     assert rules.decide(ALICE, HOST, READ, TOPIC, "cd").acl == acl("cd", PREFIXED)
-    rules.remove(acl("ab", PREFIXED))
+    rules.change(removed=[acl("ab", PREFIXED)])
     assert not rules.decide(ALICE, HOST, READ, TOPIC, "abc").is_allowed
     assert rules.decide(ALICE, HOST, READ, TOPIC, "cdx").is_allowed
 
@@ -281,7 +281,7 @@ def test_names_the_acl_that_kafka_names() -> None:
     rules = AclRules([*allowing, *denying])
     for each in (*denying, *allowing):
         assert rules.decide(ALICE, HOST, READ, TOPIC, "ab").acl == each
-        rules.remove(each)
+        rules.change(removed=[each])
 
 
 def test_says_the_rule_as_kafkas_audit_log() -> None:
