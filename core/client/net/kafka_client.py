@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from core.client.net.client_connection import ClientConnection, Connect, Req, Res, SocketTransport
 from core.client.net.connect_notice import ConnectNotice
@@ -485,6 +485,19 @@ class KafkaClient:
         """Returns whether another broker may lead it soon, if the disk of its leader fails."""
         info = self.topic(partition.topic).partitions.get(partition.partition)
         return info is not None and len(info.replicas) > 1
+
+    def receive_from_leader(self, node_id: int, partitions: Collection[TopicPartition], *, may_repeat: bool) -> Any:
+        """Returns the oldest answer under way from a broker, which was sent a request about these partitions. If it is
+        silent, and the request `may_repeat`, raises UnansweredError once another broker leads one of the partitions.
+        """
+
+        def ensure_led() -> None:
+            if may_repeat and self.is_replaced(node_id, partitions):
+                where = f"broker {node_id}"
+                text = f"{where} does not answer, and other brokers lead partitions that it was asked about"
+                raise UnansweredError(text, where=where)
+
+        return self.connection_to(node_id).receive(on_silence=ensure_led)
 
     def is_replaced(self, node_id: int, partitions: Collection[TopicPartition]) -> bool:
         """Returns whether brokers now name another leader than this one for one of the partitions; False if none

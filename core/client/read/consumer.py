@@ -25,7 +25,6 @@ from core.common.errors import (
     KafkaError,
     MalformedMessageError,
     PlogError,
-    UnansweredError,
 )
 from core.common.topic_partition import TopicPartition
 from core.forensics.missing_offsets import offsets_text
@@ -303,7 +302,8 @@ class Consumer:
         for leader, topics in sent.items():
             connection = self._client.connection_to(leader)
             wanted = [TopicPartition(name, p.partition) for name, parts in topics.items() for p in parts]
-            response: FetchResponse = connection.receive(on_silence=partial(self._ensure_still_led, leader, wanted))
+            may_repeat = self._options.seconds > 0
+            response: FetchResponse = self._client.receive_from_leader(leader, wanted, may_repeat=may_repeat)
             if response.error_code:
                 raise KafkaError(ErrorCode.of(response.error_code))
             names = {self._client.topic(name).topic_id: name for name in topics}
@@ -323,12 +323,6 @@ class Consumer:
                     yield partition, data
             for partition in missing:
                 self._reads[partition].note_stuck()
-
-    def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
-        """Raises UnansweredError if another broker leads one of the partitions by now, and the reader may wait."""
-        if self._options.seconds and self._client.is_replaced(leader, partitions):
-            text = f"broker {leader} does not answer, and other brokers lead the partitions that were asked for"
-            raise UnansweredError(text, where=f"broker {leader}")
 
     def _request(self, topics: dict[str, list[FetchPartition]]) -> FetchRequest:
         wanted = [FetchTopic(name, self._client.topic(name).topic_id, parts) for name, parts in topics.items()]

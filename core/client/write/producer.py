@@ -19,13 +19,7 @@ import numpy.typing as npt
 from core.client.net.kafka_client import KafkaClient, KnownLeaders
 from core.client.net.retry import RETRIABLE, Retry
 from core.common.error_code import ErrorCode
-from core.common.errors import (
-    ConnectionFailedError,
-    KafkaError,
-    MalformedMessageError,
-    UnansweredError,
-    ensure_success,
-)
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.protocol.primitives import Spans
 from core.protocol.schema.produce import (
@@ -336,8 +330,11 @@ class Producer:
     def _await_oldest(self) -> None:
         oldest = self._in_flight[0]
         try:
-            connection = self._client.connection_to(oldest.node_id)
-            response = connection.receive(on_silence=lambda: self._ensure_still_led(oldest))
+            response = self._client.receive_from_leader(
+                oldest.node_id,
+                [batch.partition for batch in oldest.batches],
+                may_repeat=self._producer_id != NO_PRODUCER_ID,  # sequences make that harmless
+            )
         except ConnectionFailedError as error:
             self._send_again(error, failed=[])
             return
@@ -345,17 +342,6 @@ class Producer:
         self._in_flight.popleft()
         if refused:
             self._handle(refused)
-
-    def _ensure_still_led(self, request: _InFlight) -> None:
-        """Raises UnansweredError if another broker leads one of its partitions by now, and sequences make it harmless
-        to send it again: then a hanging leader was replaced.
-        """
-        if self._producer_id == NO_PRODUCER_ID:
-            return
-        partitions = [batch.partition for batch in request.batches]
-        if self._client.is_replaced(request.node_id, partitions):
-            text = f"broker {request.node_id} does not answer, and no longer leads all that it was sent"
-            raise UnansweredError(text, where=f"broker {request.node_id}")
 
     def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> _Refused:
         """Handles the response. Raises MalformedMessageError if it lacks a batch."""

@@ -419,7 +419,8 @@ def test_nothing_overtakes_what_is_sent_again() -> None:
 class Incomplete(TwoBrokers):
     """A broker whose answers leave out partition 3."""
 
-    def receive(self, on_silence: object = None) -> ProduceResponse:
+    def receive_from_leader(self, *_: object, may_repeat: bool) -> ProduceResponse:
+        assert not may_repeat
         answers = [PartitionProduceResponse(index, ErrorCode.NONE, 7) for index in (1, 2)]
         return ProduceResponse([TopicProduceResponse("t", partition_responses=answers)])
 
