@@ -31,8 +31,6 @@ from core.records.batches import Batch, iter_whole_batches, stated_offset
 from core.records.checksum import crc32c
 from core.records.record_batch import RecordBatch
 
-_CONSUMER = -1
-_SESSIONLESS_EPOCH = -1
 _MAX_BYTES = 4 << 20
 """Limit of a replica's bytes in memory; a larger batch is read whole."""
 _MAX_WAIT_MS = 500
@@ -103,11 +101,9 @@ class ReplicaReader:
             )
         wanted = FetchPartition(self._partition.partition, fetch_offset=self.position, partition_max_bytes=_MAX_BYTES)
         request = FetchRequest(
-            replica_id=_CONSUMER,
             max_wait_ms=_MAX_WAIT_MS if self.high_watermark >= 0 else 0,
             min_bytes=1,
             max_bytes=_MAX_BYTES,
-            session_epoch=_SESSIONLESS_EPOCH,
             topics=[FetchTopic(self._partition.topic, self._topic_id, [wanted])],
         )
         connection.send(FETCH, request)

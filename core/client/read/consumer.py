@@ -68,9 +68,7 @@ class AbortedFilter:
 _FETCH_BYTES = 50 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
 """Most bytes requested per partition in one fetch."""
-_CONSUMER = -1
 _FIRST_VERSION_WITH_IDS = 13  # KIP-516
-_SESSIONLESS_EPOCH = -1
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -327,12 +325,10 @@ class Consumer:
     def _request(self, topics: dict[str, list[FetchPartition]]) -> FetchRequest:
         wanted = [FetchTopic(name, self._client.topic(name).topic_id, parts) for name, parts in topics.items()]
         return FetchRequest(
-            replica_id=_CONSUMER,
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
             max_bytes=_FETCH_BYTES,
             isolation_level=READ_COMMITTED if self._options.read_committed else READ_UNCOMMITTED,
-            session_epoch=_SESSIONLESS_EPOCH,
             topics=wanted,
         )
 
