@@ -86,11 +86,6 @@ class AddressMap:
                 return there if there[1] != _ANY_PORT else (there[0], port)
         return address if address in self._bootstrap or not self._bootstrap else self._bootstrap[0]
 
-    def where(self, address: Address) -> str:
-        there = self.find(address)
-        name = str(Endpoint(*address))
-        return name if there == address else f"{name} (at {Endpoint(*there)})"
-
     def note_advertised(self, addresses: Iterable[Address]) -> None:
         """Remembers the addresses that a server advertises. Raises UsageError if `bootstrap` is set and there are
         several brokers: one broker would get the requests for all, and answer NOT_LEADER_OR_FOLLOWER each time.

@@ -59,6 +59,12 @@ def is_this_machine(host: str) -> bool:
     return endpoint.is_loopback or endpoint.is_wildcard or endpoint.host.lower().endswith(".localhost")
 
 
+def place_text(address: _Address, target: _Address) -> str:
+    """Writes an address, and where it can be reached from here if that is elsewhere."""
+    name = str(Endpoint(*address))
+    return name if target == address else f"{name} (at {Endpoint(*target)})"
+
+
 class ConnectNotice:
     """Connects, and waits for the first bytes that come; may be used by several threads."""
 
@@ -80,7 +86,7 @@ class ConnectNotice:
 
     def where(self, address: _Address) -> str:
         """Returns the address for people, and where it can be reached if that is elsewhere."""
-        return str(Endpoint(*address)) if self.routes is None else self.routes.where(address)
+        return place_text(address, self.target(address))
 
     def connect(self, address: _Address, timeout_s: float, *, is_hasty: bool = False) -> socket.socket:
         """Connects, with that timeout. Raises OSError if it can't; if it `is_hasty`, after a few seconds already."""

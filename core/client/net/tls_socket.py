@@ -13,7 +13,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
-from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, open_socket
+from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, open_socket, place_text
 from core.client.net.port_probe import find_speech, speaks
 from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError, UnansweredError
 
@@ -42,8 +42,7 @@ class TlsPeer:
 
     @property
     def where(self) -> str:
-        name = f"{self.host}:{self.port}"
-        return name if self.address == (self.host, self.port) else "{} (at {}:{})".format(name, *self.address)
+        return place_text((self.host, self.port), self.address)
 
 
 def begin_tls(

@@ -101,7 +101,7 @@ def test_addresses_of_ipv6_are_shown_as_they_are_typed() -> None:
     routes = AddressMap.of(["[fe80::1]:9092=[::1]:1,a:1=[::1]:1,x:1=b:1"], SERVER)
     assert routes is not None
     routes.note_advertised([("fe80::1", 9092)])
-    assert routes.where(("fe80::1", 9092)) == "[fe80::1]:9092 (at [::1]:1)"
+    assert ConnectNotice(routes).where(("fe80::1", 9092)) == "[fe80::1]:9092 (at [::1]:1)"
     assert routes.shared_places() == ["[::1]:1"]
     assert str(routes.unused()).endswith("the servers advertise [fe80::1]:9092")
     assert ConnectNotice().where(("::1", 9092)) == "[::1]:9092"

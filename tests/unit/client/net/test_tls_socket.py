@@ -68,3 +68,8 @@ def _is_reset(plain: socket.socket) -> bool:
     except OSError:
         return True
     return False
+
+
+def test_an_address_of_ipv6_is_shown_as_it_is_typed() -> None:
+    assert TlsPeer("::1", 9093, shows_certificate=False).where == "[::1]:9093"
+    assert TlsPeer("::1", 9093, shows_certificate=False, target=("::1", 1)).where == "[::1]:9093 (at [::1]:1)"
