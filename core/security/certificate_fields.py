@@ -50,7 +50,7 @@ class CertificateFields(NamedTuple):
     subject: str
     start: datetime
     end: datetime
-    names: frozenset[bytes]
+    names: tuple[bytes, ...]
 
 
 def parse_certificate(der: bytes) -> CertificateFields:
@@ -62,7 +62,7 @@ def parse_certificate(der: bytes) -> CertificateFields:
         raise ValueError("it is no certificate")
     start, end = map(_time, elements(fields[3][1]))
     extensions = next((value for tag, value, _ in fields[6:] if tag == _EXTENSIONS), None)
-    names = frozenset[bytes]() if extensions is None else _alternative_names(only_element(extensions, SEQUENCE))
+    names = () if extensions is None else _alternative_names(only_element(extensions, SEQUENCE))
     issuer, subject = _name_text(fields[2][1]), _name_text(fields[4][1])
     return CertificateFields(int.from_bytes(fields[0][1]), issuer, subject, start, end, names)
 
@@ -126,12 +126,12 @@ def _time(element: tuple[int, bytes, bytes]) -> datetime:
     return time
 
 
-def _alternative_names(extensions: bytes) -> frozenset[bytes]:
+def _alternative_names(extensions: bytes) -> tuple[bytes, ...]:
     for _, extension, _ in elements(extensions):
         (_, oid, _), *rest = elements(extension)
         if oid == _ALTERNATIVE_NAMES and rest and rest[-1][0] == _OCTETS:
-            return frozenset(whole for _, _, whole in elements(only_element(rest[-1][1], SEQUENCE)))
-    return frozenset()
+            return tuple(whole for _, _, whole in elements(only_element(rest[-1][1], SEQUENCE)))
+    return ()
 
 
 # --- DER

@@ -143,9 +143,10 @@ class ListenerCertificate:
                 f"{printable(own.subject, '')}",
                 hint="ssl.allow.dn.changes=true allows that",
             )
-        if not new.names >= own.names and not wanted.allows_san_changes:
+        lacking = set(own.names).difference(new.names)
+        if lacking and not wanted.allows_san_changes:
             raise UsageError(
-                f"the new certificate lacks {len(own.names - new.names)} of the hosts of the present one",
+                f"the new certificate lacks {len(lacking)} of the hosts of the present one",
                 hint="ssl.allow.san.changes=true allows that",
             )
 

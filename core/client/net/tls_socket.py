@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import re
 import socket
 import ssl
 from dataclasses import dataclass
-from typing import Any
+from ipaddress import ip_address
 
 from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, open_socket, place_text
 from core.client.net.port_probe import find_speech, speaks
 from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError, UnansweredError
+from core.security.certificate_fields import CertificateFields, elements, parse_certificate
 
 _DIAGNOSIS_SECONDS = 5.0
-_NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
-_PARTIAL_CHAIN = 0x80000
 _NOT_YET_VALID, _EXPIRED, _OTHER_NAME, _OTHER_ADDRESS = 9, 10, 62, 64
 _UNKNOWN_CA = {2, 18, 19, 20, 21}
-_TIME = "%b %d %H:%M:%S %Y GMT"  # as OpenSSL prints it
+_TIME = "%Y-%m-%d %H:%M:%S UTC"
+_DNS_NAME, _ADDRESS = 0x82, 0x87  # the tags of alternative names
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,66 +152,55 @@ def alert_failure(error: OSError, peer: TlsPeer) -> AccessError | None:
 def _certificate_failure(error: ssl.SSLCertVerificationError, peer: TlsPeer) -> AuthenticationError:
     shown = _look_at(peer)
     code = error.verify_code
-    now = datetime.datetime.now(datetime.UTC)
+    clock = f"and the clock here says {datetime.datetime.now(datetime.UTC):{_TIME}}"
     what, hint = error.verify_message, None
     if code == _EXPIRED:
-        what = f"it expired{_at(shown, 'notAfter')}, and the clock here says {now:%Y-%m-%d %H:%M:%S} UTC"
+        what = f"it expired{f' at {shown.end:{_TIME}}' if shown else ''}, {clock}"
         hint = "if the clock is right, the cluster needs a new certificate"
     elif code == _NOT_YET_VALID:
-        what = f"it is not good before{_at(shown, 'notBefore')}, and the clock here says {now:%Y-%m-%d %H:%M:%S} UTC"
+        what = f"it is not good before{f' {shown.start:{_TIME}}' if shown else ''}, {clock}"
         hint = "is the clock of this machine right?"
     elif code in _UNKNOWN_CA:
-        issuer = _name(shown, "issuer")
+        issuer = _common_name(shown.issuer) if shown else ""
         what = f"it is of a CA that is not trusted{f', {issuer}' if issuer else ''}"
         hint = "ssl.truststore.location or ssl.ca.location: the file with the CA's certificate"
     elif code in (_OTHER_NAME, _OTHER_ADDRESS):
-        names = ", ".join(name for _, name in shown.get("subjectAltName", ())) or _name(shown, "subject")
+        names = (", ".join(_hosts(shown)) or _common_name(shown.subject)) if shown else ""
         what = f"it is not for {peer.host}{f', but for {names}' if names else ''}"
         hint = "connect by a name that it has; a broker's advertised.listeners must have one, too"
     return AuthenticationError(f"the certificate of {peer.where} is not good: {what}", where=peer.where, hint=hint)
 
 
-def _look_at(peer: TlsPeer) -> dict[str, Any]:
-    """Returns the contents of the server's certificate, though we do not trust it: we ask nothing else of it. Empty if
-    it can't be read. Python parses a certificate only if it was verified, so it is made its own CA the second time.
+def _look_at(peer: TlsPeer) -> CertificateFields | None:
+    """Returns the contents of the server's certificate, though we do not trust it: we ask nothing else of it; None if
+    it can't be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    try:
-        with _connection(peer, context) as connection:
-            shown = connection.getpeercert(binary_form=True)
-        if shown is None:
-            return {}
-        context.load_verify_locations(cadata=shown)
-        context.verify_flags |= _NO_CHECK_TIME | _PARTIAL_CHAIN
-        context.verify_mode = ssl.CERT_REQUIRED
-        with _connection(peer, context) as connection:
-            return dict(connection.getpeercert() or {})
-    except OSError:
-        return {}
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open_socket(peer.address, _DIAGNOSIS_SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname=peer.host) as tls,
+    ):
+        return parse_certificate(tls.getpeercert(binary_form=True) or b"")
+    return None
 
 
-def _connection(peer: TlsPeer, context: ssl.SSLContext) -> ssl.SSLSocket:
-    plain = open_socket(peer.address, _DIAGNOSIS_SECONDS)
-    try:
-        return context.wrap_socket(plain, server_hostname=peer.host)
-    except OSError:
-        plain.close()
-        raise
+def _common_name(name: str) -> str:
+    """Returns the common name in the text of a name, else the organisation, or ""."""
+    parts = dict(reversed(re.findall(r"(?:^|[,+])(CN|O)=((?:\\.|[^,+\\])*)", name, re.DOTALL)))
+    return re.sub(r"\\(.)", r"\1", parts.get("CN") or parts.get("O") or "", flags=re.DOTALL)
 
 
-def _at(shown: dict[str, Any], which: str) -> str:
-    try:
-        time = datetime.datetime.strptime(shown[which], _TIME)
-    except (KeyError, ValueError):
-        return ""
-    return f" {'at ' if which == 'notAfter' else ''}{time:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _name(shown: dict[str, Any], which: str) -> str:
-    parts = dict(pair for group in shown.get(which, ()) for pair in group)
-    return str(parts.get("commonName") or parts.get("organizationName") or "")
+def _hosts(shown: CertificateFields) -> list[str]:
+    hosts = []
+    for tag, value, _ in (element for name in shown.names for element in elements(name)):
+        if tag == _DNS_NAME:
+            hosts.append(value.decode("ascii", "replace"))
+        elif tag == _ADDRESS and len(value) in (4, 16):
+            hosts.append(str(ip_address(value)))
+    return hosts
 
 
 def _reason(error: ssl.SSLError) -> str:
