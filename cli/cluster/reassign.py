@@ -112,18 +112,19 @@ def _make(
 
 def _sizes_of(client: KafkaClient, placed: Sequence[ReplicatedPartition]) -> Mapping[TopicPartition, int]:
     """Returns the sizes of what is to move; warns of partitions without a leader. Raises what `ensure_free` raises."""
+    from core.client.admin.admin import brief_admin
     from core.client.cluster_admin.reassigner import ensure_free
-    from core.client.cluster_admin.replica_sizes import largest_sizes
 
     partitions = [p.partition for p in placed]
     ensure_free(client, partitions)
     warn_of_leaderless(placed)
-    return largest_sizes(client, partitions)
+    with brief_admin(client) as admin:
+        return admin.log_sizes(partitions)
 
 
 def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
+    from core.client.admin.admin import brief_admin
     from core.client.cluster_admin.reassigner import ensure_free
-    from core.client.cluster_admin.replica_sizes import largest_sizes
 
     try:
         text = file.read_text()
@@ -136,7 +137,8 @@ def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
     racks = find_racks(client, None)
     targets = read_plan(text, str(file), numbers, racks)
     ensure_free(client, targets)
-    sizes = largest_sizes(client, targets)
+    with brief_admin(client) as admin:
+        sizes = admin.log_sizes(targets)
     moves = [
         PlannedMove(
             partition, known[partition.topic].partitions[partition.partition].replicas, target, sizes.get(partition)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from enum import IntEnum
 
 from core.client.admin.controller_connection import at_controller, wait_until_known
@@ -52,6 +53,7 @@ Sizes = dict[TopicPartition, dict[int, int]]
 """Partition -> broker -> the bytes of its replica there."""
 
 _TIMEOUT_MS = 30_000
+_BRIEF_SECONDS = 5.0
 _MOST_AT_ONCE = 2000
 """Partitions of one request for sizes."""
 
@@ -76,6 +78,13 @@ _UNEXPECTED_HINT = (
     "the controller's log says why. A Kafka controller with ZooKeeper answers so, for example, if some brokers have "
     "a rack and others have none: plog cluster brokers lists them"
 )
+
+
+@contextmanager
+def brief_admin(client: KafkaClient) -> Iterator[Admin]:
+    """Makes another Admin, with connections of its own, which does not wait long for a broker that does not answer."""
+    with closing(client.another(timeout_s=_BRIEF_SECONDS)) as asked:
+        yield Admin(asked)
 
 
 class Admin:
@@ -260,8 +269,11 @@ class Admin:
         return {partition: max(sizes.values()) for partition, sizes in found.items() if sizes}
 
     def replica_sizes(self, partitions: Iterable[TopicPartition]) -> Sizes:
-        """Returns the known sizes: brokers that can't be reached, or may not answer, are missing."""
+        """Returns the sizes on the brokers that are there now; of those that can't be reached, or may not answer, they
+        are missing.
+        """
         wanted = sorted(partitions)
+        self._client.refresh([])
         sizes: Sizes = {partition: {} for partition in wanted}
         for node_id in self._client.node_ids:
             try:

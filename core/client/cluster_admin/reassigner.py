@@ -7,11 +7,10 @@ tool as well. Only the throttle does not go away by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 
+from core.client.admin.admin import brief_admin
 from core.client.cluster_admin.cluster_admin import ClusterAdmin, OngoingReassignment, Refusals
 from core.client.cluster_admin.reassignment_watch import MovedSoFar, ReassignmentWatch
-from core.client.cluster_admin.replica_sizes import ReplicaSizes
 from core.client.cluster_admin.replication_throttle import ReplicationThrottle
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import METADATA_SECONDS, Retry
@@ -90,8 +89,8 @@ class Reassigner:
         """
         names = None if topics is None else set(topics)
         found = {p: one for p, one in self._admin.list_reassignments().items() if names is None or p.topic in names}
-        with closing(ReplicaSizes(self._client)) as asked:
-            sizes = asked.find(found)
+        with brief_admin(self._client) as admin:
+            sizes = admin.replica_sizes(found)
         return [_as_move(partition, one, sizes[partition]) for partition, one in sorted(found.items())]
 
     def change_throttle(self, moves: Sequence[PlannedMove], bytes_per_second: int) -> dict[int, int]:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.client.admin.admin import Sizes
+from core.client.admin.admin import Admin, Sizes, brief_admin
 from core.client.cluster_admin.cluster_admin import ClusterAdmin, OngoingReassignment
-from core.client.cluster_admin.replica_sizes import ReplicaSizes
 from core.client.net.kafka_client import KafkaClient
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
@@ -78,25 +76,24 @@ class ReassignmentWatch:
         self._sent = dict[TopicPartition, int]()
 
     def look(self) -> MovedSoFar:
-        with closing(ReplicaSizes(self._client)) as sizes:
-            return self._client.retry_while_leader_moves(lambda: self._look(sizes))
+        return next(self.watch())
 
     def watch(self) -> Iterator[MovedSoFar]:
         """Yields the progress every `LOOK_SECONDS`; ends after a state in which no move is left."""
-        with closing(ReplicaSizes(self._client)) as sizes:
+        with brief_admin(self._client) as admin:
             while True:
-                state = self._client.retry_while_leader_moves(lambda: self._look(sizes))
+                state = self._client.retry_while_leader_moves(lambda: self._look(admin))
                 yield state
                 if not state.left:
                     return
                 self._note_stall(state)
                 time.sleep(LOOK_SECONDS)
 
-    def _look(self, sizes: ReplicaSizes) -> MovedSoFar:
+    def _look(self, admin: Admin) -> MovedSoFar:
         ongoing = self._admin.list_reassignments()
         left = [partition for partition in self._moves if partition in ongoing]
         self._note_brokers({partition: ongoing[partition] for partition in left})
-        for partition, told in sizes.find(left).items():
+        for partition, told in admin.replica_sizes(left).items():
             self._sizes[partition].update(told)
         known = {partition: self._copies(partition, ongoing[partition].adding) for partition in left}
         copies = {partition: found for partition, found in known.items() if found is not None}

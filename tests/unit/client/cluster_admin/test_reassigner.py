@@ -5,6 +5,7 @@ when one begins with another throttle.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,18 +58,14 @@ def test_a_move_that_was_cancelled_is_missed(monkeypatch: pytest.MonkeyPatch) ->
 class Sizes:
     """Of t-0 broker 1 holds 1000 bytes; of t-1 nobody tells who had it before."""
 
-    def __init__(self, _client: object) -> None: ...
-
-    def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, int]]:
+    def replica_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, int]]:
         return {partition: {1: 1000, 3: 10} if partition.partition == 0 else {3: 10} for partition in partitions}
-
-    def close(self) -> None: ...
 
 
 def test_a_new_replica_does_not_say_how_large_what_is_moved_is(monkeypatch: pytest.MonkeyPatch) -> None:
     ongoing = {TopicPartition("t", number): OngoingReassignment((1, 3), (3,), ()) for number in (0, 1)}
     monkeypatch.setattr(reassigner, "ClusterAdmin", lambda _: SimpleNamespace(list_reassignments=lambda: ongoing))
-    monkeypatch.setattr(reassigner, "ReplicaSizes", Sizes)
+    monkeypatch.setattr(reassigner, "brief_admin", lambda _client: nullcontext(Sizes()))
     nothing: Any = None
     moves = Reassigner(nothing, nothing, lambda _: None).find_ongoing()
     assert [(move.replicas, move.target, move.size_bytes) for move in moves] == [

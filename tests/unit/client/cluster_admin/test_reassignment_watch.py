@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ class Cluster:
         self.sizes: dict[TopicPartition, dict[int, int]] = {T0: {1: 1000}, T1: {1: 500, 2: 500}}
         monkeypatch.setattr(reassignment_watch, "time", self)
         monkeypatch.setattr(reassignment_watch, "ClusterAdmin", lambda _client: self)
-        monkeypatch.setattr(reassignment_watch, "ReplicaSizes", lambda _client: self)
+        monkeypatch.setattr(reassignment_watch, "brief_admin", lambda _client: nullcontext(self))
 
     retry_while_leader_moves = KafkaClient.retry_while_leader_moves
 
@@ -43,10 +44,8 @@ class Cluster:
     def list_reassignments(self) -> dict[TopicPartition, OngoingReassignment]:
         return self.ongoing
 
-    def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, int]]:
+    def replica_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, int]]:
         return {partition: self.sizes[partition] for partition in partitions}
-
-    def close(self) -> None: ...
 
 
 def watch(cluster: Cluster, said: list[str], *, is_throttled: bool = False) -> ReassignmentWatch:
