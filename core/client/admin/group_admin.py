@@ -141,15 +141,22 @@ class GroupAdmin:
 
     def describe(self, group_id: str) -> GroupDescription:
         """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
+        found = self.find(group_id)
+        if found is None:
+            meant = did_you_mean(group_id, (group.group_id for group in self.list_groups()))
+            text = f"Group {group_id} not found."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text, hint=meant or "plog group list")
+        return found
+
+    def find(self, group_id: str) -> GroupDescription | None:
         try:
             return self.at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
         except KafkaError as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            meant = did_you_mean(group_id, (group.group_id for group in self.list_groups()))
-            raise KafkaError(error.code, error.message, hint=meant or "plog group list") from None
+            return None
 
-    def _describe(self, connection: ClientConnection, group_id: str) -> GroupDescription:
+    def _describe(self, connection: ClientConnection, group_id: str) -> GroupDescription | None:
         if connection.speaks(CONSUMER_GROUP_DESCRIBE):
             try:
                 (found,) = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
@@ -161,7 +168,7 @@ class GroupAdmin:
         (group,) = connection.call(DESCRIBE_GROUPS, DescribeGroupsRequest([group_id])).groups
         ensure_success(group.error_code, group_id, group.error_message)
         if group.group_state == "Dead":
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            return None
         return classic_description(group, self._coordinator_id)
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
-from core.client.admin.group_admin import GroupAdmin, GroupDescription
+from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import Retry
 from core.client.read.consumer import READ_COMMITTED, Consumer
@@ -128,7 +128,7 @@ def await_group(client: KafkaClient, group: str, topics: Iterable[str] | None, t
     def look() -> bool | None:
         nonlocal problem
         committed = {partition: found.offset for partition, found in groups.offsets(group).items()}
-        description = _describe(groups, group)
+        description = groups.find(group)
         members = description.members if description is not None else ()
         assigned = {partition.topic for member in members for partition in member.partitions or ()}
         wanted = set(names) if topics is not None else assigned | {partition.topic for partition in committed}
@@ -161,12 +161,3 @@ def _has_records(client: KafkaClient, partition: TopicPartition, start: int, end
     """
     found = Consumer(client).read({partition: start}, {partition: end}) if start < end else ()
     return any(batch.last_offset >= start for _, batches in found for batch in batches)
-
-
-def _describe(groups: GroupAdmin, group: str) -> GroupDescription | None:
-    try:
-        return groups.describe(group)
-    except KafkaError as error:
-        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        return None
