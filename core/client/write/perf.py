@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -116,7 +116,8 @@ def measure_produce(
     sizes = np.array([len(payload) for payload in payloads], np.int64)
     sent, started_s = 0, time.monotonic()
     chunk = _UNPACED_RECORDS if per_second is None else max(int(per_second * _PACED_SECONDS), 1)
-    for number, count in enumerate(_chunks(records + warmup, chunk)):
+    for number, start in enumerate(range(0, records + warmup, chunk)):
+        count = min(chunk, records + warmup - start)
         if sent >= warmup > 0 and meter.is_warming_up:
             producer.flush()
             meter.begin()
@@ -135,11 +136,6 @@ def measure_produce(
                 time.sleep(max((sent - warmup) / per_second - (time.monotonic() - started_s), 0))
     producer.flush()
     return meter.whole()
-
-
-def _chunks(total: int, size: int) -> Iterator[int]:
-    for start in range(0, total, size):
-        yield min(size, total - start)
 
 
 class _ProduceMeter:
