@@ -152,7 +152,7 @@ def test_readers_of_a_topic(name: str, made: dict[str, Path], monkeypatch: pytes
     assert ("etl", "t", "Stable", 1, 3, "2023-11-14T22:13:20.000Z") in expected
     members = {row["group"]: (row["type"], row["members"]) for row in rows}
     assert (members["etl"], members["kip848-java"]) == (("classic", 2), ("consumer", 0))
-    monkeypatch.setattr(group_survey, "_fetch_of_several", lambda *_: {})
+    monkeypatch.setattr(group_survey, "fetch_offsets", lambda *_: {})
     monkeypatch.setattr(group_survey, "_describe_several", lambda *_: {})
     assert asked(made[name], "group", "list", *names) == rows
     (one,) = asked(made[name], "group", "list", "--topic", "t:0", "--state", "stable", "--no-times")

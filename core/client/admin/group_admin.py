@@ -55,8 +55,8 @@ STABLE_SECONDS = 10.0
 
 _FIRST_LEAVE_VERSION_OF_SEVERAL = 3  # KIP-345
 _FIRST_FETCH_VERSION_OF_STABLE = 7  # KIP-447
-FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
-LAST_VERSION_BY_NAME = 9  # KIP-848
+_FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
+_LAST_VERSION_BY_NAME = 9  # KIP-848
 """The last versions of OffsetCommit and OffsetFetch that name topics; later ones have their ids."""
 
 
@@ -175,7 +175,7 @@ class GroupAdmin:
         """Returns all offsets that the group committed; {} if the group does not exist. Offsets committed in a
         transaction may be missing just after the producer got its answer: `stable_offsets` waits for them.
         """
-        return self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, None))
+        return self._committed(group_id, None)
 
     def stable_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], *, seconds: float = STABLE_SECONDS
@@ -183,10 +183,16 @@ class GroupAdmin:
         """Returns the committed offsets of these partitions once no open transaction can move them: a reader that goes
         on from there processes nothing twice. Raises KafkaError(UNSTABLE_OFFSET_COMMIT) after `seconds`.
         """
-        return Retry(seconds).call(
-            lambda: self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, partitions)),
-            {ErrorCode.UNSTABLE_OFFSET_COMMIT},
-        )
+        return Retry(seconds).call(lambda: self._committed(group_id, partitions), {ErrorCode.UNSTABLE_OFFSET_COMMIT})
+
+    def _committed(
+        self, group_id: str, partitions: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, GroupOffset]:
+        def fetch(connection: ClientConnection) -> dict[TopicPartition, GroupOffset]:
+            (found,) = fetch_offsets(connection, [group_id], partitions, is_stable=partitions is not None).values()
+            return read_offsets(found, group_id)
+
+        return self.at_coordinator(group_id, fetch)
 
     def commit(
         self,
@@ -212,7 +218,7 @@ class GroupAdmin:
         )
 
         def commit(connection: ClientConnection) -> None:
-            answer = connection.call(OFFSET_COMMIT, request, at_most=LAST_VERSION_BY_NAME)
+            answer = connection.call(OFFSET_COMMIT, request, at_most=_LAST_VERSION_BY_NAME)
             for topic in answer.topics:
                 for p in topic.partitions:
                     ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
@@ -280,22 +286,27 @@ class GroupAdmin:
         return self._client.retry_while_leader_moves(once) if self._rides_over else Retry().call(once)
 
 
-def _fetch_offsets(
-    connection: ClientConnection, group_id: str, partitions: Collection[TopicPartition] | None
-) -> dict[TopicPartition, GroupOffset]:
-    """Returns the group's committed offsets: all as they are, or of these partitions the stable ones (KIP-447)."""
-    version = connection.version_of(OFFSET_FETCH, at_most=LAST_VERSION_BY_NAME)
-    has_several = version >= FIRST_FETCH_VERSION_OF_SEVERAL
-    is_stable = partitions is not None and version >= _FIRST_FETCH_VERSION_OF_STABLE
+def fetch_offsets(
+    connection: ClientConnection,
+    group_ids: Sequence[str],
+    partitions: Collection[TopicPartition] | None,
+    *,
+    is_stable: bool = False,
+) -> dict[str, Any]:
+    """Returns what `read_offsets` reads, by group: the committed offsets of these partitions, or all; if possible the
+    stable ones (KIP-447).
+    """
+    version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
+    is_stable = is_stable and version >= _FIRST_FETCH_VERSION_OF_STABLE
     numbers = by_topic((partition, partition.partition) for partition in partitions or ())
     named = [OffsetFetchRequestTopic(name, partition_indexes=found) for name, found in numbers.items()]
     topics = None if partitions is None else named
-    request = OffsetFetchRequest(group_id, topics, require_stable=is_stable)
-    if has_several:
-        group = OffsetFetchRequestGroup(group_id, topics=topics)
-        request = OffsetFetchRequest(groups=[group], require_stable=is_stable)
-    answer = connection.call(OFFSET_FETCH, request, at_most=version)
-    return read_offsets(answer.groups[0] if has_several else answer, group_id)
+    if version < _FIRST_FETCH_VERSION_OF_SEVERAL:
+        requests = {one: OffsetFetchRequest(one, topics, require_stable=is_stable) for one in group_ids}
+        return {one: connection.call(OFFSET_FETCH, request, at_most=version) for one, request in requests.items()}
+    groups = [OffsetFetchRequestGroup(group_id, topics=topics) for group_id in group_ids]
+    request = OffsetFetchRequest(groups=groups, require_stable=is_stable)
+    return {one.group_id: one for one in connection.call(OFFSET_FETCH, request, at_most=version).groups}
 
 
 def read_offsets(fetched: Any, group_id: str) -> dict[TopicPartition, GroupOffset]:

@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from core.client.admin.group_admin import (
-    FIRST_FETCH_VERSION_OF_SEVERAL,
-    LAST_VERSION_BY_NAME,
     GroupAdmin,
     GroupDescription,
     GroupOffset,
     ListedGroup,
     classic_description,
     consumer_description,
+    fetch_offsets,
     read_offsets,
 )
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
-from core.protocol.schema.group_offsets import (
-    OFFSET_FETCH,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-)
 from core.protocol.schema.groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 
 _MOST_GROUPS_AT_ONCE = 100
@@ -49,7 +42,8 @@ def look_at(
             try:
                 connection = client.connection_to(node_id)
                 described = _describe_several(connection, chunk, node_id)
-                offsets = _fetch_of_several(connection, [group.group_id for group in chunk], partitions)
+                fetched = fetch_offsets(connection, [group.group_id for group in chunk], partitions)
+                offsets = {name: read_offsets(one, name) for name, one in fetched.items() if not one.error_code}
             except ConnectionFailedError:
                 client.forget_connection(node_id)
                 described, offsets = _undescribed(chunk), {}
@@ -63,20 +57,6 @@ def look_at(
                 except KafkaError as error:
                     if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                         raise
-
-
-def _fetch_of_several(
-    connection: ClientConnection, group_ids: Sequence[str], partitions: Collection[TopicPartition]
-) -> dict[str, dict[TopicPartition, GroupOffset]]:
-    """Returns the offsets of each group that the broker has; of none if it is too old to be asked about several."""
-    version = connection.version_of(OFFSET_FETCH, at_most=LAST_VERSION_BY_NAME)
-    if version < FIRST_FETCH_VERSION_OF_SEVERAL:
-        return {}
-    numbers = by_topic((partition, partition.partition) for partition in partitions)
-    topics = [OffsetFetchRequestTopic(name, partition_indexes=found) for name, found in numbers.items()]
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id, topics=topics) for group_id in group_ids])
-    answer = connection.call(OFFSET_FETCH, request, at_most=version)
-    return {one.group_id: read_offsets(one, one.group_id) for one in answer.groups if not one.error_code}
 
 
 def _describe_several(
