@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -43,6 +43,29 @@ def by_topic(entries: Iterable[tuple[TopicPartition, T]]) -> dict[str, list[T]]:
     for partition, entry in entries:
         found.setdefault(partition.topic, []).append(entry)
     return found
+
+
+class _OfPartition(Protocol):
+    @property
+    def partition_index(self) -> int: ...
+
+
+P = TypeVar("P", bound=_OfPartition)
+P_co = TypeVar("P_co", bound=_OfPartition, covariant=True)
+
+
+class _OfTopic(Protocol[P_co]):
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[P_co]: ...
+
+
+def by_partition(topics: Iterable[_OfTopic[P]]) -> Iterator[tuple[TopicPartition, P]]:
+    """Yields the entries of partitions that requests and answers have by topic."""
+    for topic in topics:
+        for entry in topic.partitions:
+            yield TopicPartition(topic.name, entry.partition_index), entry
 
 
 def ensure_valid_topic_name(name: str) -> None:

@@ -19,7 +19,7 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.coordinator.transaction_state import TransactionMetadata
 from core.protocol.schema.transactions import (
     WRITE_TXN_MARKERS,
@@ -103,10 +103,9 @@ class MarkerSender:
                 _log.warning("markers of %s are still to be written: %s", prepared.transactional_id, reason)
             return names
         codes = {
-            TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.error_code)
+            partition: ErrorCode.of(result.error_code)
             for one in answer.markers
-            for topic in one.topics
-            for result in topic.partitions
+            for partition, result in by_partition(one.topics)
         }
         way = next(filter(None, (self._pool.missing_right(leader, code) for code in codes.values())), "")
         if way and self._failures.get(leader) != way:

@@ -55,7 +55,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, CorruptRecordError, KafkaError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import access_error
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.log.fetched_batches import pieces_of
 from core.log.log_manager import LogManager, Write
 from core.log.partition_log import PartitionLog
@@ -65,7 +65,6 @@ from core.protocol.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 
@@ -527,7 +526,7 @@ class ReplicaFetcher:
                 connection.send(LIST_OFFSETS, LIST_OFFSETS_VERSION, self._ends_request(partitions, timestamp))
                 for timestamp in (_EARLIEST, _LATEST)
             ]
-            return _by_name(await asked[0]), _by_name(await asked[1])
+            return dict(by_partition((await asked[0]).topics)), dict(by_partition((await asked[1]).topics))
         finally:
             link.close()
 
@@ -583,14 +582,6 @@ def _common_end(log: PartitionLog, action: Truncate | Reset) -> int:
     if isinstance(action, Reset):
         return log.log_end_offset
     return truncation_offset(log.leader_epochs, log_end=log.log_end_offset, diverging=action.diverging)
-
-
-def _by_name(response: ListOffsetsResponse) -> _Ends:
-    return {
-        TopicPartition(topic.name, answer.partition_index): answer
-        for topic in response.topics
-        for answer in topic.partitions
-    }
 
 
 class Cut(NamedTuple):

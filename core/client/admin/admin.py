@@ -13,7 +13,7 @@ from core.cluster.description.cluster_description import PartitionDescription, T
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, ensure_success
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.configs import (
     DESCRIBE_CONFIGS,
@@ -248,14 +248,13 @@ class Admin:
         starts, refused = dict[TopicPartition, int](), list[KafkaError]()
         for leader, topics in self._client.by_leader(wanted).items():
             request = DeleteRecordsRequest([DeleteRecordsTopic(*topic) for topic in topics.items()], _TIMEOUT_MS)
-            for topic in self._client.connection_to(leader).call(DELETE_RECORDS, request).topics:
-                for result in topic.partitions:
-                    partition = TopicPartition(topic.name, result.partition_index)
-                    try:
-                        ensure_success(result.error_code, str(partition))
-                        starts[partition] = result.low_watermark
-                    except KafkaError as error:
-                        refused.append(error)
+            answer = self._client.connection_to(leader).call(DELETE_RECORDS, request)
+            for partition, result in by_partition(answer.topics):
+                try:
+                    ensure_success(result.error_code, str(partition))
+                    starts[partition] = result.low_watermark
+                except KafkaError as error:
+                    refused.append(error)
         if refused:
             moved = "".join(
                 f"; {partition} starts at offset {start} now" for partition, start in sorted(starts.items())
@@ -289,11 +288,9 @@ class Admin:
         numbers = by_topic((partition, partition.partition) for partition in wanted)
         request = DescribeLogDirsRequest([DescribableLogDirTopic(*topic) for topic in numbers.items()])
         for result in self._client.connection_to(node_id).call(DESCRIBE_LOG_DIRS, request).results:
-            for topic in result.topics:
-                for found in topic.partitions:
-                    of_partition = sizes.get(TopicPartition(topic.name, found.partition_index))
-                    if of_partition is not None and not found.is_future_key:
-                        of_partition[node_id] = found.partition_size
+            for partition, found in by_partition(result.topics):
+                if partition in sizes and not found.is_future_key:
+                    sizes[partition][node_id] = found.partition_size
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Returns partitions with their offsets and sizes, and the topic's overrides."""
@@ -342,14 +339,13 @@ class Admin:
         for leader, topics in self._client.by_leader(wanted).items():
             asked = [ListOffsetsTopic(*topic) for topic in topics.items()]
             request = ListOffsetsRequest(-1, isolation_level, asked, _TIMEOUT_MS)
-            for topic in self._client.connection_to(leader).call(LIST_OFFSETS, request).topics:
-                for found in topic.partitions:
-                    partition = TopicPartition(topic.name, found.partition_index)
-                    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_there(partition):
-                        text = f"broker {leader} has not heard yet that it leads {partition}"
-                        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
-                    ensure_success(found.error_code, str(partition))
-                    offsets[partition] = found.offset
+            answer = self._client.connection_to(leader).call(LIST_OFFSETS, request)
+            for partition, found in by_partition(answer.topics):
+                if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_there(partition):
+                    text = f"broker {leader} has not heard yet that it leads {partition}"
+                    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
+                ensure_success(found.error_code, str(partition))
+                offsets[partition] = found.offset
         return offsets
 
     def _is_there(self, partition: TopicPartition) -> bool:

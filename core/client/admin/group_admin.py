@@ -13,7 +13,7 @@ from core.client.net.retry import Result, Retry
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, ensure_success
 from core.common.printable import did_you_mean
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_group_describe import (
     CONSUMER_GROUP_DESCRIBE,
@@ -219,9 +219,8 @@ class GroupAdmin:
 
         def commit(connection: ClientConnection) -> None:
             answer = connection.call(OFFSET_COMMIT, request, at_most=_LAST_VERSION_BY_NAME)
-            for topic in answer.topics:
-                for p in topic.partitions:
-                    ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
+            for partition, result in by_partition(answer.topics):
+                ensure_success(result.error_code, str(partition))
 
         self.at_coordinator(group_id, commit)
 
@@ -249,9 +248,8 @@ class GroupAdmin:
         def delete(connection: ClientConnection) -> None:
             answer = connection.call(OFFSET_DELETE, request)
             ensure_success(answer.error_code, group_id)
-            for topic in answer.topics:
-                for p in topic.partitions:
-                    ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
+            for partition, result in by_partition(answer.topics):
+                ensure_success(result.error_code, str(partition))
 
         self.at_coordinator(group_id, delete)
 
@@ -313,14 +311,12 @@ def read_offsets(fetched: Any, group_id: str) -> dict[TopicPartition, GroupOffse
     """Reads a group's part of an OffsetFetch answer: the answer itself in the versions before 8."""
     ensure_success(fetched.error_code, group_id)
     offsets = {}
-    for topic in fetched.topics:
-        for p in topic.partitions:
-            partition = TopicPartition(topic.name, p.partition_index)
-            if p.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                raise _unstable(group_id, partition)
-            ensure_success(p.error_code, f"group {group_id}: {partition}")
-            if p.committed_offset >= 0:
-                offsets[partition] = GroupOffset(p.committed_offset, p.metadata or "")
+    for partition, found in by_partition(fetched.topics):
+        if found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            raise _unstable(group_id, partition)
+        ensure_success(found.error_code, f"group {group_id}: {partition}")
+        if found.committed_offset >= 0:
+            offsets[partition] = GroupOffset(found.committed_offset, found.metadata or "")
     return offsets
 
 

@@ -13,7 +13,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, ensure_success
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.protocol.message import Api
 from core.protocol.schema.cluster_nodes import (
     UNREGISTER_BROKER,
@@ -196,12 +196,10 @@ class ClusterAdmin:
             answer = connection.call(ALTER_PARTITION_REASSIGNMENTS, request)
             ensure_success(answer.error_code, "reassignment", answer.error_message)
             refused = Refusals()
-            for topic in answer.responses:
-                for one in topic.partitions:
-                    partition = TopicPartition(topic.name, one.partition_index)
-                    error = _refusal(one.error_code, one.error_message, partition)
-                    if error is not None:
-                        refused[partition] = error
+            for partition, one in by_partition(answer.responses):
+                error = _refusal(one.error_code, one.error_message, partition)
+                if error is not None:
+                    refused[partition] = error
             return refused
 
         return self._at_controller(ALTER_PARTITION_REASSIGNMENTS, alter)
@@ -214,11 +212,10 @@ class ClusterAdmin:
             answer = connection.call(LIST_PARTITION_REASSIGNMENTS, request)
             ensure_success(answer.error_code, "reassignments", answer.error_message)
             return {
-                TopicPartition(topic.name, one.partition_index): OngoingReassignment(
+                partition: OngoingReassignment(
                     tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
                 )
-                for topic in answer.topics
-                for one in topic.partitions
+                for partition, one in by_partition(answer.topics)
             }
 
         return self._at_controller(LIST_PARTITION_REASSIGNMENTS, list_)

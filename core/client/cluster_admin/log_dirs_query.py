@@ -17,7 +17,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.cluster.description.cluster_description import BrokerDescription
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirsRequest
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
@@ -97,10 +97,9 @@ def _ask_sizes(connection: ClientConnection, survey: LogDirsQuery, _: Sequence[T
         raise KafkaError(ErrorCode.of(answer.error_code))
     survey.failed_dirs = [result.log_dir for result in answer.results if result.error_code]
     survey.sizes = {
-        TopicPartition(topic.name, found.partition_index): found.partition_size
+        partition: found.partition_size
         for result in answer.results
-        for topic in result.topics
-        for found in topic.partitions
+        for partition, found in by_partition(result.topics)
         if not found.is_future_key  # a copy on its way to another directory of the same broker
     }
 
@@ -129,11 +128,7 @@ def _list_offsets(
 ) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
     topics = by_topic((p, ListOffsetsPartition(p.partition, timestamp=timestamp)) for p in partitions)
     request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic(*topic) for topic in topics.items()], _TIMEOUT_MS)
-    return {
-        TopicPartition(topic.name, found.partition_index): found
-        for topic in connection.call(LIST_OFFSETS, request).topics
-        for found in topic.partitions
-    }
+    return dict(by_partition(connection.call(LIST_OFFSETS, request).topics))
 
 
 def _offset(found: ListOffsetsPartitionResponse) -> int | ErrorCode:

@@ -18,7 +18,7 @@ from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.read.record_source import ReadOptions
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, ensure_success
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_partition
 from core.protocol.schema.transaction_states import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
@@ -176,11 +176,10 @@ class TransactionAdmin:
         found = {}
         for leader, topics in self._client.by_leader((p, p.partition) for p in partitions).items():
             request = DescribeProducersRequest([TopicRequest(*topic) for topic in topics.items()])
-            for topic in self._client.connection_to(leader).call(DESCRIBE_PRODUCERS, request).topics:
-                for answer in topic.partitions:
-                    partition = TopicPartition(topic.name, answer.partition_index)
-                    ensure_success(answer.error_code, str(partition), answer.error_message)
-                    found[partition] = answer.active_producers
+            response = self._client.connection_to(leader).call(DESCRIBE_PRODUCERS, request)
+            for partition, answer in by_partition(response.topics):
+                ensure_success(answer.error_code, str(partition), answer.error_message)
+                found[partition] = answer.active_producers
         return found
 
     def open_transactions(self, topics: Sequence[str] = ()) -> list[OpenTransaction]:
@@ -274,9 +273,8 @@ class TransactionAdmin:
         )
         connection = self._client.connection_to(self._client.leader_of(partition))
         for result in connection.call(WRITE_TXN_MARKERS, WriteTxnMarkersRequest([marker])).markers:
-            for topic in result.topics:
-                for answer in topic.partitions:
-                    ensure_success(answer.error_code, str(partition))
+            for partition, answer in by_partition(result.topics):
+                ensure_success(answer.error_code, str(partition))
 
 
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR})

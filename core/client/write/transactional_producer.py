@@ -22,7 +22,7 @@ from core.client.net.retry import RETRIABLE, Result, Retry
 from core.client.write.producer import Producer, ProducerIdentity, RecordsToSend
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, ensure_success
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.protocol.message import MAX_VERSION
 from core.protocol.schema.group_offsets import (
     TXN_OFFSET_COMMIT,
@@ -200,9 +200,8 @@ def add_offsets(
     def ask(connection: ClientConnection) -> None:
         last = _LAST_TXN_OFFSET_COMMIT_BY_NAME if version >= _NEWEST else _LAST_TXN_OFFSET_COMMIT
         answer = connection.call(TXN_OFFSET_COMMIT, commit, at_most=last)
-        for topic in answer.topics:
-            for result in topic.partitions:
-                ensure_success(result.error_code, f"{topic.name}-{result.partition_index}")
+        for partition, result in by_partition(answer.topics):
+            ensure_success(result.error_code, str(partition))
 
     _persistently(client, CoordinatorType.GROUP, group_id, ask)
 

@@ -21,7 +21,7 @@ from core.cluster.controller.controller_context import WITNESS, ControllerContex
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.image.metadata_image import NO_LEADER
 from core.common.error_code import ErrorCode
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, by_partition
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -178,7 +178,7 @@ class UncleanRecovery:
         if broker is None or broker.epoch != epoch:
             return []
         asked = self._asked[broker_id, epoch]
-        answered = {TopicPartition(of.name, one.partition_index): one for of in answer.topics for one in of.partitions}
+        answered = dict(by_partition(answer.topics))
         known: list[TopicPartition] = []
         for partition in [one for one, question in asked.items() if question is request]:
             one = answered.get(partition)

@@ -15,7 +15,7 @@ from core.common.errors import KafkaError
 from core.common.java_limits import LONG_MAX
 from core.common.pending import Pending, wait_for
 from core.common.task import Task
-from core.common.topic_partition import ZERO_UUID, TopicPartition, by_topic
+from core.common.topic_partition import ZERO_UUID, TopicPartition, by_partition, by_topic
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.protocol.schema import group_offsets as schema
 from core.protocol.schema.group_records import OffsetCommitValue
@@ -218,10 +218,9 @@ def offset_delete(
     if not context.may(DELETE_GROUP, request.group_id):
         return schema.OffsetDeleteResponse(error_code=DELETE_GROUP.refusal)
     refused = {topic.name for topic in request.topics if not context.may(READ_TOPIC, topic.name)}
-    asked = [TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
     known = [
         p
-        for p in asked
+        for p, _ in by_partition(request.topics)
         if p.topic not in refused
         and p.topic in services.image.topics
         and p.partition in services.image.topics[p.topic].partitions

@@ -17,7 +17,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.task import Task
-from core.common.topic_partition import TopicPartition, by_topic
+from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.protocol.schema import reassignments as schema
 from core.protocol.schema.metadata_records import PartitionRecord
 from core.security.acl import ALTER_CLUSTER, DESCRIBE_THE_CLUSTER
@@ -48,12 +48,10 @@ def alter_partition_reassignments(
 def _alter(reassignments: Reassignments, request: schema.AlterPartitionReassignmentsRequest) -> Decision[Outcomes]:
     targets: dict[TopicPartition, Sequence[int] | None] = {}
     twice: set[TopicPartition] = set()
-    for topic in request.topics:
-        for one in topic.partitions:
-            partition = TopicPartition(topic.name, one.partition_index)
-            if partition in targets:
-                twice.add(partition)
-            targets[partition] = one.replicas
+    for partition, one in by_partition(request.topics):
+        if partition in targets:
+            twice.add(partition)
+        targets[partition] = one.replicas
     known = {partition: target for partition, target in targets.items() if partition not in twice}
     outcomes = yield from reassignments.alter(known)
     doubled = KafkaError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
