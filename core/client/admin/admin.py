@@ -12,7 +12,7 @@ from core.client.net.kafka_client import KafkaClient, TopicInfo
 from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
-from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, ensure_success
+from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, MalformedMessageError, ensure_success
 from core.common.topic_partition import TopicPartition, by_partition, by_topic
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.configs import (
@@ -346,6 +346,8 @@ class Admin:
                     raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
                 ensure_success(found.error_code, str(partition))
                 offsets[partition] = found.offset
+        if missing := sorted(timestamps.keys() - offsets.keys()):
+            raise MalformedMessageError(f"a ListOffsets answer lacks {', '.join(map(str, missing))}")
         return offsets
 
     def _is_there(self, partition: TopicPartition) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from core.client.net.client_connection import ClientConnection
+from core.client.net.client_connection import ClientConnection, ensure_as_many
 from core.client.net.kafka_client import CoordinatorType, KafkaClient, find_coordinator
 from core.client.net.retry import Result, Retry
 from core.common.error_code import ErrorCode
@@ -159,13 +159,15 @@ class GroupAdmin:
     def _describe(self, connection: ClientConnection, group_id: str) -> GroupDescription | None:
         if connection.speaks(CONSUMER_GROUP_DESCRIBE):
             try:
-                (found,) = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
+                groups = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
+                (found,) = ensure_as_many(groups, 1, CONSUMER_GROUP_DESCRIBE)
                 ensure_success(found.error_code, group_id, found.error_message)
                 return consumer_description(found, self._coordinator_id)
             except KafkaError as error:
                 if error.code not in _OF_CLASSIC_GROUPS:
                     raise
-        (group,) = connection.call(DESCRIBE_GROUPS, DescribeGroupsRequest([group_id])).groups
+        answer = connection.call(DESCRIBE_GROUPS, DescribeGroupsRequest([group_id]))
+        (group,) = ensure_as_many(answer.groups, 1, DESCRIBE_GROUPS)
         ensure_success(group.error_code, group_id, group.error_message)
         if group.group_state == "Dead":
             return None
@@ -189,7 +191,8 @@ class GroupAdmin:
         self, group_id: str, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, GroupOffset]:
         def fetch(connection: ClientConnection) -> dict[TopicPartition, GroupOffset]:
-            (found,) = fetch_offsets(connection, [group_id], partitions, is_stable=partitions is not None).values()
+            fetched = fetch_offsets(connection, [group_id], partitions, is_stable=partitions is not None)
+            (found,) = ensure_as_many(list(fetched.values()), 1, OFFSET_FETCH)
             return read_offsets(found, group_id)
 
         return self.at_coordinator(group_id, fetch)

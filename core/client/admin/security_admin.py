@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.client.admin.controller_connection import at_controller, wait_until_known
-from core.client.net.client_connection import ClientConnection
+from core.client.net.client_connection import ClientConnection, ensure_as_many
 from core.client.net.kafka_client import KafkaClient
 from core.cluster.image.security_image import acl_of_record
 from core.cluster.image.security_store import MECHANISM_NUMBERS, MECHANISMS
@@ -90,7 +90,7 @@ class SecurityAdmin:
 
         def create(connection: ClientConnection, some: Sequence[Acl]) -> None:
             answer = connection.call(CREATE_ACLS, CreateAclsRequest([AclCreation(*acl) for acl in some]))
-            for acl, result in zip(some, answer.results, strict=True):
+            for acl, result in zip(some, ensure_as_many(answer.results, len(some), CREATE_ACLS), strict=True):
                 _ensure_done(result.error_code, acl, result.error_message)
 
         self._in_pieces(create, acls, (AclPermissionType.DENY, AclPermissionType.ALLOW))
@@ -106,7 +106,8 @@ class SecurityAdmin:
 
         def delete(connection: ClientConnection, some: Sequence[Acl]) -> None:
             answer = connection.call(DELETE_ACLS, DeleteAclsRequest([DeleteAclsFilter(*acl) for acl in some]))
-            for acl, result in zip(some, answer.filter_results, strict=True):
+            results = ensure_as_many(answer.filter_results, len(some), DELETE_ACLS)
+            for acl, result in zip(some, results, strict=True):
                 _ensure_done(result.error_code, acl, result.error_message)
                 for one in result.matching_acls:
                     _ensure_done(one.error_code, acl, one.error_message)

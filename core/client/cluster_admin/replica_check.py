@@ -77,7 +77,9 @@ class ReplicaReader:
 
     def find_start(self) -> int:
         connection = self._client.connection_to(self.broker)
-        start = read_offsets(connection, [self._partition], EARLIEST, DEBUGGING_REPLICA)[self._partition]
+        start = read_offsets(connection, [self._partition], EARLIEST, DEBUGGING_REPLICA).get(self._partition)
+        if start is None:
+            raise MalformedMessageError(f"broker {self.broker} does not answer for {self._partition}")
         if isinstance(start, ErrorCode):
             raise KafkaError(start)
         return start

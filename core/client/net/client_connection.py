@@ -9,7 +9,7 @@ import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, is_readable
@@ -416,6 +416,15 @@ class ClientConnection:
 
     def close(self) -> None:
         self._transport.close()
+
+
+def ensure_as_many(answers: Sequence[Res], asked: int, api: Api[Any, Any]) -> Sequence[Res]:
+    """Returns the entries of an answer, one for each thing that was asked about. Raises MalformedMessageError if there
+    are more or fewer.
+    """
+    if len(answers) != asked:
+        raise MalformedMessageError(f"a {api.name} answer has {len(answers)} entries, expected {asked}")
+    return answers
 
 
 def _give_up(where: str, _: Api[Any, Any]) -> None:

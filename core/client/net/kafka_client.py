@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from core.client.net.client_connection import ClientConnection, Connect, Req, Res, SocketTransport
+from core.client.net.client_connection import ClientConnection, Connect, Req, Res, SocketTransport, ensure_as_many
 from core.client.net.connect_notice import ConnectNotice
 from core.client.net.retry import FAILOVER_SECONDS, RETRIABLE, Result, Retry
 from core.common.endpoint import Endpoint, parse_endpoint
@@ -592,7 +592,7 @@ def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> i
     is_batched = connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION
     request = FindCoordinatorRequest("" if is_batched else key, type_, [key] if is_batched else [])
     answer = connection.call(FIND_COORDINATOR, request)
-    (found,) = answer.coordinators if is_batched else [answer]
+    (found,) = ensure_as_many(answer.coordinators, 1, FIND_COORDINATOR) if is_batched else [answer]
     ensure_success(found.error_code, key, found.error_message)
     if found.node_id not in client.node_ids:
         client.refresh([])

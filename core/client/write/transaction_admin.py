@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.client.admin.admin import LATEST, Admin
-from core.client.net.client_connection import ClientConnection
+from core.client.net.client_connection import ClientConnection, ensure_as_many
 from core.client.net.kafka_client import CoordinatorType, KafkaClient, at_coordinator, find_coordinator
 from core.client.net.retry import RETRIABLE, Retry
 from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
@@ -290,7 +290,8 @@ def _list(connection: ClientConnection, request: ListTransactionsRequest) -> Lis
 def _describe(
     connection: ClientConnection, request: DescribeTransactionsRequest, node_id: int
 ) -> TransactionDescription:
-    (found,) = connection.call(DESCRIBE_TRANSACTIONS, request).transaction_states
+    answer = connection.call(DESCRIBE_TRANSACTIONS, request)
+    (found,) = ensure_as_many(answer.transaction_states, 1, DESCRIBE_TRANSACTIONS)
     ensure_success(found.error_code, found.transactional_id)
     return TransactionDescription(
         transactional_id=found.transactional_id,
