@@ -17,7 +17,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.client.read.cluster_source import Subscription
 from core.client.read.group_consumer import FENCED, Partitions
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, ensure_success
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, ensure_success
 from core.common.topic_partition import TopicPartition, by_topic
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol, write_consumer_protocol
 from core.protocol.schema.consumer_protocol import (
@@ -142,7 +142,11 @@ class ClassicMember:
             }
             topics = {name for names in wanted.values() for name in names}
             there = {name: len(info.partitions) for name, info in self._client.refresh().items() if name in topics}
-            assign = _ASSIGNORS[joined.protocol_name or ""]
+            assign = _ASSIGNORS.get(joined.protocol_name or "")
+            if assign is None:
+                raise MalformedMessageError(
+                    f"the group has the assignor {joined.protocol_name!r}, which was not offered"
+                )
             assignments = [
                 SyncGroupRequestAssignment(member, _assignment(partitions))
                 for member, partitions in assign(wanted, there).items()
