@@ -258,7 +258,7 @@ class Consumer:
     def _receive_patiently(
         self, sent: _Sent | ConnectionFailedError, positions: Mapping[TopicPartition, int]
     ) -> list[tuple[TopicPartition, PartitionData]]:
-        """Yields the answers; ends early if a connection breaks."""
+        """Returns the answers; those that came if a connection breaks."""
         found: list[tuple[TopicPartition, PartitionData]] = []
         try:
             if isinstance(sent, ConnectionFailedError):
