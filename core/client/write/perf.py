@@ -145,7 +145,6 @@ class _ProduceMeter:
         self._report_seconds = report_seconds
         self._tell = tell
         self._waiting: dict[int, deque[list[float]]] = {}
-        self.is_warming_up = True
         self.begin()
         self.is_warming_up = True
 
