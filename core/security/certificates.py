@@ -21,7 +21,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from core.security.certificate_fields import parse_certificate
 
-_PKCS8 = serialization.PrivateFormat.PKCS8
 _USES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 """Brokers are each other's clients, and use the same certificate as clients and servers."""
 
@@ -45,12 +44,10 @@ class Certificate:
     def pem(self) -> str:
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    def key_pem(self, password: str | None = None) -> str:
+    def key_pem(self) -> str:
         """Writes PKCS 8, the form that Java reads."""
-        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
-        if password:
-            encryption = serialization.BestAvailableEncryption(password.encode())
-        return self.key.private_bytes(serialization.Encoding.PEM, _PKCS8, encryption).decode()
+        form = serialization.PrivateFormat.PKCS8
+        return self.key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
 
     def pkcs12(self, password: str) -> bytes:
         """Writes the key, its certificate and that of its CA."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
+from cryptography.hazmat.primitives import serialization
+
 from core.security import certificates
 from core.security.certificates import Validity
 
@@ -15,6 +17,11 @@ class Certificate(certificates.Certificate):
     @classmethod
     def of(cls, made: certificates.Certificate) -> Certificate:
         return cls(made.certificate, made.key, made.issuer)
+
+    def encrypted_key_pem(self, password: str) -> str:
+        encryption = serialization.BestAvailableEncryption(password.encode())
+        form = serialization.PrivateFormat.PKCS8
+        return self.key.private_bytes(serialization.Encoding.PEM, form, encryption).decode()
 
     def write(self, folder: Path, name: str) -> tuple[Path, Path]:
         """(certificate, key) as PEM files."""

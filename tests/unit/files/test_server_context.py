@@ -244,7 +244,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "no key": (lambda path: path.write_text(SERVER.pem + CA.pem), "{} holds no private key, but certificate, cert"),
     "no certificate": (lambda path: path.write_text(SERVER.key_pem()), "{} holds no certificate, but private key"),
     "encrypted": (
-        lambda path: path.write_text(SERVER.key_pem("x") + SERVER.pem),
+        lambda path: path.write_text(SERVER.encrypted_key_pem("x") + SERVER.pem),
         "the key in {} is encrypted, and there is no ssl.key.password",
     ),
     "of another key": (
@@ -354,7 +354,7 @@ def test_wrong_passwords(settings: dict[str, str], message: str) -> None:
 
 def test_a_key_with_a_wrong_password_and_a_trust_store_that_is_bad(folder: Path) -> None:
     path = folder / "encrypted.pem"
-    path.write_text(SERVER.pem + SERVER.key_pem("right"))
+    path.write_text(SERVER.pem + SERVER.encrypted_key_pem("right"))
     keys = {"ssl.keystore.location": str(path), "ssl.key.password": MARKED}
     with pytest.raises(
         UsageError, match=f"ssl.keystore.location: the key in {path} can't be read: the password"

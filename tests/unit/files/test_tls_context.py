@@ -101,7 +101,7 @@ def test_pem_in_one_file_with_a_password(tmp_path: Path) -> None:
     ca = make_ca()
     alice = sign(ca, "alice")
     path = tmp_path / "alice.pem"
-    path.write_text(alice.key_pem("pw") + "Größe in latin\n" + alice.pem + ca.pem)
+    path.write_text(alice.encrypted_key_pem("pw") + "Größe in latin\n" + alice.pem + ca.pem)
     (tmp_path / "ca.pem").write_text(ca.pem)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(*sign(ca).write(tmp_path, "server"))
@@ -185,7 +185,7 @@ def test_keys_that_are_wrong(tmp_path: Path) -> None:
     alice, bob = sign(ca, "alice"), sign(ca, "bob")
     (tmp_path / "alice.pem").write_text(alice.pem)
     (tmp_path / "bob.key").write_text(bob.key_pem())
-    (tmp_path / "alice.key").write_text(alice.key_pem("pw"))
+    (tmp_path / "alice.key").write_text(alice.encrypted_key_pem("pw"))
     for key, password, message in [
         ("bob.key", None, "does not belong to its certificate"),
         ("alice.key", None, "is encrypted, and there is no ssl.key.password"),
