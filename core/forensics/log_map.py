@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -64,14 +64,6 @@ class FileDamage(NamedTuple):
     @property
     def place(self) -> tuple[int, int]:
         return self.number, self.damage.position
-
-
-class _Loss(NamedTuple):
-    """The offsets [start, end) that damage costs."""
-
-    start: int
-    end: int
-    at: FileDamage
 
 
 class LogMap:
@@ -374,11 +366,12 @@ class LogMap:
             part = found[_first_of(found, low, 0) : _first_of(found, high, 0)]
             part = [one for one in part if first < self._limit(one.number)]
             part = _together(part, self._naming(first, last)) or self._damage_of_swapped(low)
-            yield from self._explain_part(number, first, last, part)
+            yield from _merged(self._explain_part(number, first, last, part))
 
     def _damage_of_swapped(self, number: int) -> list[FileDamage]:
         """Finds the damage in the files whose offsets that file holds: its own batches may be there after a swap."""
-        return [one for other in sorted(self._guests.get(number, ())) for one in self._damage_in(other)]
+        hosts = self._guests.get(number)
+        return [one for one in self.damage if one.number in hosts] if hosts else []
 
     @cached_property
     def _guests(self) -> dict[int, set[int]]:
@@ -387,9 +380,6 @@ class LogMap:
         for piece in self.log:
             found.setdefault(piece.file, set()).add(self.file_of(piece.base_offset))
         return {number: others for number, others in found.items() if number not in others}
-
-    def _damage_in(self, number: int) -> list[FileDamage]:
-        return self.damage[_first_of(self.damage, number, 0) : _first_of(self.damage, number + 1, 0)]
 
     def _naming(self, start: int, end: int) -> Iterator[FileDamage]:
         """Yields damaged batches whose headers say that they held some of these offsets, and no others."""
@@ -407,64 +397,34 @@ class LogMap:
         """Explains first the offsets that headers of damaged batches name; the offsets between those are lost to the
         damage that stands there, or beside.
         """
-        named: list[_Loss] = []
-        for one in found:
-            first, last = one.damage.offset, one.damage.end_offset
-            if last is not None and (named[-1].end if named else start) <= first < last <= end:
-                named.append(_Loss(first, last, one))
-        next_offset, losses = start, list[_Loss | Hole]()
-        for number_of_named, after in enumerate([*named, None]):
-            limit = end if after is None else after.start
-            before = named[number_of_named - 1] if number_of_named else None
-            if next_offset < limit:
-                losses += self._explain_rest(next_offset, limit, before, after, found, number, whole=(start, end))
-            if after is not None:
-                losses.append(after)
-                next_offset = after.end
-        yield from self._merged(losses)
-
-    def _merged(self, losses: Sequence[_Loss | Hole]) -> Iterator[Hole]:
-        """Names each damage once, with all that it costs."""
-        pending: _Loss | None = None
-        for loss in losses:
-            if pending is not None:
-                if isinstance(loss, _Loss) and loss.at is pending.at:
-                    pending = pending._replace(end=loss.end)
-                    continue
-                yield self._damaged(pending)
-            pending = loss if isinstance(loss, _Loss) else None
-            if isinstance(loss, Hole):
-                yield loss
-        if pending is not None:
-            yield self._damaged(pending)
-
-    def _explain_rest(
-        self,
-        start: int,
-        end: int,
-        before: _Loss | None,
-        after: _Loss | None,
-        found: Sequence[FileDamage],
-        number: int,
-        *,
-        whole: tuple[int, int],
-    ) -> Iterator[_Loss | Hole]:
-        """Explains offsets of the hole `whole` that no damaged batch's header names."""
-        low = before.at.place if before is not None else (-1, 0)
-        high = after.at.place if after is not None else (len(self.files), 0)
-        at = bisect_right(found, low, key=_PLACE)
-        if at < len(found) and found[at].place < high:
-            yield _Loss(start, end, found[at])
-            return
+        named = [(-1, start, start)]  # a number in `found`, and the offsets [first, last) that it names
+        for at, one in enumerate(found):
+            first, last_end = one.damage.offset, one.damage.end_offset
+            if last_end is not None and named[-1][2] <= first < last_end <= end:
+                named.append((at, first, last_end))
+        named.append((len(found), end, end))
         file, position = (self.log[number].file, self.log[number].end_position) if number >= 0 else (0, 0)
-        beside = before or after
         is_end = number == len(self.log) - 1
-        for hole in self._explain_undamaged(start, end, file, position, is_end=is_end, whole=whole):
-            is_beside = beside is not None and hole.reason in (HoleReason.UNKNOWN, HoleReason.MISSING)
-            if after is not None and hole.reason is HoleReason.COMPACTED and _hides_first_offset(after.at.damage):
-                yield _Loss(hole.start, hole.end, after.at)
-            else:
-                yield _Loss(hole.start, hole.end, beside.at) if beside is not None and is_beside else hole
+        for (before, _, rest_start), (after, first, last_end) in pairwise(named):
+            if rest_start < first and before + 1 < after:
+                yield self._damaged(rest_start, first, found[before + 1])
+            elif rest_start < first:
+                rest = self._explain_undamaged(rest_start, first, file, position, is_end=is_end, whole=(start, end))
+                yield from self._lost_beside(rest, found[max(before, 0) : after], found[after : after + 1])
+            if first < last_end:
+                yield self._damaged(first, last_end, found[after])
+
+    def _lost_beside(
+        self, holes: Iterable[Hole], before: Sequence[FileDamage], after: Sequence[FileDamage]
+    ) -> Iterator[Hole]:
+        """Takes holes for lost that nothing else explains, to the damaged batch before them, or else after them."""
+        for hole in holes:
+            lost_to: Sequence[FileDamage] = ()
+            if hole.reason in (HoleReason.UNKNOWN, HoleReason.MISSING):
+                lost_to = before or after
+            elif hole.reason is HoleReason.COMPACTED and after and _hides_first_offset(after[0].damage):
+                lost_to = after
+            yield self._damaged(hole.start, hole.end, lost_to[0]) if lost_to else hole
 
     def _explain_undamaged(
         self,
@@ -510,8 +470,8 @@ class LogMap:
                 own.add(piece.file)
         return holding - own - {len(self.files) - 1}
 
-    def _damaged(self, loss: _Loss) -> Hole:
-        return damaged_hole(loss.start, loss.end, self.files[loss.at.number].path, loss.at.damage)
+    def _damaged(self, start: int, end: int, one: FileDamage) -> Hole:
+        return damaged_hole(start, end, self.files[one.number].path, one.damage)
 
     def _damage_after(self, number: int) -> list[FileDamage]:
         """Returns the damage in the files between the log's piece of that number and the next; batches that stand
@@ -602,6 +562,13 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
     message = "the zeros before it reach into its base offset"
     span = batch.position, batch.position + batch.size_bytes, first, end
     return Damage(DamageKind.ZEROED, message, *span, batch=batch)
+
+
+def _merged(holes: Iterable[Hole]) -> Iterator[Hole]:
+    """Names each damage once, with all that it costs."""
+    for _, same in groupby(holes, key=lambda hole: (id(hole.damage), hole.damage is None and hole.start)):
+        first, *others = same
+        yield replace(first, end=others[-1].end) if others else first
 
 
 def _together(found: Iterable[FileDamage], others: Iterable[FileDamage]) -> list[FileDamage]:
