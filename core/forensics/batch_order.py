@@ -102,11 +102,12 @@ class Displaced:
 
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
-    """`log` holds the accepted and the placed pieces in order of offsets, `displaced` the others and the placed ones in
-    order of files and positions.
+    """`log` holds the accepted and the placed pieces in order of offsets, `standing` the accepted ones alone;
+    `displaced` the others and the placed ones in order of files and positions.
     """
 
     log: list[Piece]
+    standing: list[Piece]
     displaced: list[Displaced]
 
 
@@ -165,7 +166,7 @@ def place(
     if files.are_in_order():
         is_after_hole = bool(pieces) and pieces[-1].batches == 1  # a batch joins those that it goes on from
         if not (pieces and is_odd_end(pieces[-1].end_offset, known_end, is_after_hole=is_after_hole)):
-            return BatchOrder(list(pieces), [])
+            return BatchOrder(list(pieces), list(pieces), [])
     apart = _take_apart(pieces, base_offsets, find_batches)
     return _Placer(replace(files, pieces=apart), find_batches).place()
 
@@ -474,7 +475,8 @@ class _Fitting:
         self._opened: tuple[Piece, dict[int, Piece]] | None = None
         self._accepted = accepted
         self._left: list[tuple[int, Piece]] = [(number, self._pieces[number]) for number in displaced]
-        self._log = sorted((self._pieces[n] for n in accepted), key=_BASE_OFFSET)
+        self._standing = sorted((self._pieces[n] for n in accepted), key=_BASE_OFFSET)
+        self._log = [*self._standing]
         self._mended = sorted((due, due + self._pieces[number].span) for number, due in flips.items())
         """The offsets [start, end) of flipped batches as they were."""
         self._result = [Displaced(self._pieces[number], Fate.FLIPPED, due) for number, due in flips.items()]
@@ -490,7 +492,7 @@ class _Fitting:
                 break
         strays = [Displaced(piece, Fate.STRAY, piece.base_offset) for _, piece in self._left]
         found = sorted([*self._result, *strays], key=lambda one: (one.piece.file, one.piece.position))
-        return BatchOrder(self._log, _joined(found))
+        return BatchOrder(self._log, self._standing, _joined(found))
 
     def _fit_run(self, run: Sequence[tuple[int, Piece]]) -> None:
         whole = run[0][1]

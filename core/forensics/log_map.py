@@ -40,7 +40,8 @@ from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import CODEC_MASK, HEADER, LOG_OVERHEAD, RecordBatch, is_thinned
 
 _READ_BYTES = 1024 * 1024
-_PLACE, _NAMED_OFFSET, _END_OFFSET = attrgetter("place"), attrgetter("damage.offset"), attrgetter("end_offset")
+_PLACE, _NAMED_OFFSET = attrgetter("place"), attrgetter("damage.offset")
+_BASE_OFFSET, _END_OFFSET = attrgetter("base_offset"), attrgetter("end_offset")
 
 
 class LogFile(NamedTuple):
@@ -104,9 +105,12 @@ class LogMap:
         )
         self.log = placement.log
         """The batches of the log, in order of offsets."""
+        self.standing = placement.standing
+        """Those of them that stand where they should."""
         self.displaced = placement.displaced
         """Batches that do not stand where they should, in order of files and positions; some belong to the log."""
-        self._placed = [one.piece for one in self.displaced if one.fate is Fate.PLACED]
+        self.placed = [one.piece for one in self.displaced if one.fate is Fate.PLACED]
+        """Those of them that belong elsewhere in the log."""
         self.damage += [
             FileDamage(one.piece.file, self._displacement(one))
             for one in self.displaced
@@ -116,15 +120,6 @@ class LogMap:
         self._bases = bases
         self._edges = sorted({*bases, *evidence.lone_indexes})
         """Where a segment begins, or began."""
-
-    @cached_property
-    def standing(self) -> list[Piece]:
-        """Returns the batches of the log that stand where they should, in order."""
-        return [self.log[number] for number in self._standing]
-
-    @cached_property
-    def _standing(self) -> list[int]:
-        return [number for number, piece in enumerate(self.log) if not self._is_placed(piece)]
 
     def _walk_file(self, number: int, builder: PieceBuilder) -> None:
         zeroed_end = -1  # where damage ends in zeros
@@ -292,7 +287,7 @@ class LogMap:
         log of messages of magic 0 and 1 it leaves empty files as well; a file whose batches stand elsewhere is no such
         file, nor is one that a recovery emptied. Damaged batches show nothing: a recovery cuts them out.
         """
-        homes = {self.file_of(piece.base_offset) for piece in self._placed}
+        homes = {self.file_of(piece.base_offset) for piece in self.placed}
         empty = (number for number in self._used[:-1] if not self.files[number].file.size())
         has_legacy = any(piece.is_legacy for piece in self.log)
         has_empty = has_legacy and any(n not in homes and not was_emptied(self.files[n].path) for n in empty)
@@ -477,16 +472,12 @@ class LogMap:
         """Returns the damage in the files between the log's piece of that number and the next; batches that stand
         elsewhere do not count.
         """
-        at = bisect_right(self._standing, number)
+        at = bisect_right(self.standing, self.log[number].base_offset, key=_BASE_OFFSET) if number >= 0 else 0
         before = self.standing[at - 1] if at else None
         after = self.standing[at] if at < len(self.standing) else None
         start = 0 if before is None else _first_of(self.damage, before.file, before.end_position)
         end = None if after is None else _first_of(self.damage, after.file, after.position)
         return self.damage[start:end]
-
-    def _is_placed(self, piece: Piece) -> bool:
-        at = bisect_right(self._placed, (piece.file, piece.position), key=attrgetter("file", "position"))
-        return at > 0 and (piece.file, piece.position) < (self._placed[at - 1].file, self._placed[at - 1].end_position)
 
 
 def _own_end(pieces: Sequence[Piece], base_offset: int, position: int) -> int | None:

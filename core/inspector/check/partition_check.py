@@ -288,7 +288,7 @@ class _Pass:
     def _epoch_findings(self) -> Iterator[Finding]:
         """Checks that epochs never fall: those of the fewest batches are wrong. The checkpoint must have the others."""
         runs, batches = self._epoch_runs, self._batches
-        if self._map is not None and _has_placed(self._map):
+        if self._map is not None and self._map.placed:
             runs, batches = list(_runs_in_order(self._map)), sum(piece.batches for piece in self._map.log)
         known = {entry.epoch for entry in self._epochs or ()}
         starts = [*(run.batches_before for run in runs), batches]
@@ -342,12 +342,6 @@ class _Pass:
             return
         except OSError as error:
             raise access_error(error, path, "read") from error
-
-
-def _has_placed(log_map: LogMap) -> bool:
-    from core.forensics.batch_order import Fate
-
-    return any(one.fate is Fate.PLACED for one in log_map.displaced)
 
 
 def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:

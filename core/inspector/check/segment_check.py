@@ -42,7 +42,6 @@ from core.records.record_batch import (
 )
 
 if TYPE_CHECKING:
-    from core.forensics.batch_order import Displaced
     from core.forensics.log_map import LogMap
 
 
@@ -569,9 +568,9 @@ class SegmentCheck:
         """Yields the sound batches of this file that belong to the log elsewhere, if `is_deep`."""
         if self.log_map is None or not self.options.is_deep:
             return
-        for one in _placed_batches(self.log_map):
-            if one.piece.file == self.number:
-                yield list(self.log_map.read(one.piece))
+        for piece in self.log_map.placed:
+            if piece.file == self.number:
+                yield list(self.log_map.read(piece))
 
     def _parts(
         self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Set[int]
@@ -667,9 +666,9 @@ class SegmentCheck:
         are theirs.
         """
         return self.log_map is not None and any(
-            one.piece.file != self.number
-            and self.base_offset <= one.piece.base_offset < (self.limit_offset or one.piece.end_offset)
-            for one in _placed_batches(self.log_map)
+            piece.file != self.number
+            and self.base_offset <= piece.base_offset < (self.limit_offset or piece.end_offset)
+            for piece in self.log_map.placed
         )
 
     def _has_anothers_indexes(self) -> bool:
@@ -807,10 +806,3 @@ class SegmentCheck:
         if self.log_map is not None:
             return min(self.log_map.end_before(batch.last_offset), batch.last_offset)
         return self._first_offsets[batch.position]
-
-
-def _placed_batches(log_map: LogMap) -> list[Displaced]:
-    """Returns the batches that belong elsewhere in the log than where they stand."""
-    from core.forensics.batch_order import Fate
-
-    return [one for one in log_map.displaced if one.fate is Fate.PLACED]
