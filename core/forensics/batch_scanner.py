@@ -294,15 +294,15 @@ class BatchScanner:
         fix = ByteFix(position + MAGIC_POSITION, magic, CURRENT_MAGIC)
         return self._framed(DamageKind.BAD_MAGIC, message, batch, fix)
 
-    def _examine_length(self, position: int, cause: str) -> Damage:
-        """Looks at a frame that leads to no batch."""
+    def _examine_length(self, position: int, cause: str, batch: Batch | None = None) -> Damage:
+        """Looks at a frame that leads to no batch; `batch` is the header in it, if it fits in the file."""
         damage = self._flipped_length(position)
         if damage is not None:
             return damage
         following = self._find_batch(position + 1)
         if following is None:
             return self._tail(position, cause)
-        return self._unframed(position, following, cause)
+        return self._unframed(position, following, cause, batch)
 
     def _examine_checksum(self, batch: Batch) -> Damage:
         if batch.magic != CURRENT_MAGIC:  # or was it one before a bit of its magic was flipped?
@@ -310,17 +310,12 @@ class BatchScanner:
             if damage is not None:
                 return damage
         end = batch.position + batch.size_bytes
-        leads_on = end == self.size_bytes or self._is_sound_at(end)
+        if end < self.size_bytes and not self._is_sound_at(end):
+            return self._examine_length(batch.position, f"stored crc {batch.crc:08x}, and no batch follows", batch)
         computed = batch.computed_crc()
-        fix = _flipped_bit(batch, computed) if leads_on else None
+        fix = _flipped_bit(batch, computed)
         if fix is None and (damage := self._flipped_length(batch.position)) is not None:
             return damage
-        if not leads_on:
-            following = self._find_batch(batch.position + 1)
-            cause = f"stored crc {batch.crc:08x}, and no batch follows"
-            if following is None:
-                return self._tail(batch.position, cause)
-            return self._unframed(batch.position, following, cause, batch)
         message = f"stored crc {batch.crc:08x}, computed {computed:08x}"
         if fix is not None:
             message += f": {fix} (in the {_part_of(batch, fix.position)})"
@@ -372,7 +367,7 @@ class BatchScanner:
         ends = (batch.next_offset, _records_of(batch, batch.count)) if is_whole else ()
         return Damage(DamageKind.TORN_TAIL, cause, position, self.size_bytes, batch.base_offset, *ends)
 
-    def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
+    def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None) -> Damage:
         """Names the damage that ends where a batch was found again."""
         end = following.position
         kind, why = DamageKind.GARBAGE, f"{cause}: no batch for {end - position} bytes"
@@ -425,17 +420,12 @@ class BatchScanner:
             return False
         return bool(crc_of(self._bytes, position, size) == RecordBatch(head, 0, position).crc)
 
-    def _base_offset_at(self, position: int) -> int | None:
-        if self.size_bytes - position < ENTRY_HEADER_SIZE:
-            return None
-        head = self._bytes(ENTRY_HEADER_SIZE, position)
-        if len(head) < ENTRY_HEADER_SIZE or head[MAGIC_POSITION] != CURRENT_MAGIC:
-            return None
-        return int.from_bytes(head[:8], "big", signed=True)
-
     def _may_end_at(self, position: int) -> bool:
         """Says whether a batch may end there, at a glance: at the file's end, or where another seems to begin."""
-        return position == self.size_bytes or self._base_offset_at(position) is not None
+        if position == self.size_bytes:
+            return True
+        head = self._bytes(ENTRY_HEADER_SIZE, position) if self.size_bytes - position >= ENTRY_HEADER_SIZE else b""
+        return len(head) == ENTRY_HEADER_SIZE and head[MAGIC_POSITION] == CURRENT_MAGIC
 
     def _is_sound_at(self, position: int) -> bool:
         left = self.size_bytes - position
