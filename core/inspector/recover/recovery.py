@@ -207,10 +207,7 @@ class Recovery:
         """
         if not self._is_directory and not self._right_lines:
             return {}
-        try:
-            starts = read_offset_checkpoint(self._root / LOG_START_OFFSET_CHECKPOINT)
-        except (CorruptRecordError, OSError):
-            return {}
+        starts = KnownOffsetsOfDirectory(self._root).checkpoint(LOG_START_OFFSET_CHECKPOINT)
         return self._righted(LOG_START_OFFSET_CHECKPOINT, starts)
 
     def _righted(self, name: str, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -24,7 +24,7 @@ from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner
 from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.log_to_clean import CleanablePart, find_cleanable_part, log_to_clean
-from core.files.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.files.checkpoint_file import write_offset_checkpoint
 from core.files.directory_lock import DirectoryLock, FolderLock
 from core.files.file_names import (
     CLEAN_SHUTDOWN,
@@ -231,10 +231,7 @@ class OfflineCompaction:
         return self._cleaned_up_to.get(partition, self._offsets(CLEANER_CHECKPOINT).get(partition))
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offset_checkpoint(self._root / name)
-        except (CorruptRecordError, OSError):
-            return {}
+        return KnownOffsetsOfDirectory(self._root).checkpoint(name)
 
     # --- opening
 
