@@ -159,7 +159,7 @@ def parse_value_format(
     if text == "base64":
         return _or_utf8(_base64)
     if text == "json":
-        return _json_format(account)
+        return _or_utf8(read_for_json, account.add_not_json)
     if text in _STRUCTS:
         return _or_utf8(_struct(_STRUCTS[text]))
     head, separator, tail = text.partition(":")
@@ -190,19 +190,6 @@ def _side_format(
         if decoded is None or decoded is data or format_ in _AS_TEXT:  # a value that names no schema stays as it is
             return as_utf8(decoded)
         return read_for_json(decoded)
-
-    return show
-
-
-def _json_format(account: ValueAccount) -> ValueFormat:
-    def show(data: bytes | None, _: Headers = ()) -> Any:
-        if data is None:
-            return None
-        try:
-            return read_for_json(data)
-        except ValueError as error:
-            account.add_not_json(error)
-            return as_utf8(data)
 
     return show
 
@@ -244,13 +231,17 @@ def format_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _or_utf8(read: Callable[[bytes], Any]) -> ValueFormat:
+_MISFITS = (ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError, SchemaError)
+
+
+def _or_utf8(read: Callable[[bytes], Any], on_error: Callable[[Any], None] = lambda _error: None) -> ValueFormat:
     def format_(data: bytes | None, _: Headers = ()) -> Any:
         if data is None:
             return None
         try:
             return read(data)
-        except (ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError, SchemaError):
+        except _MISFITS as error:
+            on_error(error)
             return as_utf8(data)
 
     return format_
