@@ -19,7 +19,7 @@ from core.common.filesystem import FileSystem, access_error, accessing
 from core.common.path_alias import PathAlias
 from core.common.salvaging_file import unreadable_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner
 from core.compaction.cleaner_stats import CleanerStats
@@ -48,12 +48,8 @@ from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, finish_swaps, swapped_below
 
-_INTERNAL = {
-    "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
-    "__transaction_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
-    "__share_group_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
-}
-"""The settings that Kafka gives its own topics, if no metadata says so."""
+_INTERNAL = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+"""The settings that Kafka gives each of its own topics, if no metadata says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +134,7 @@ class OfflineCompaction:
     def config_of(self, topic: str) -> LogConfig:
         image = self._surroundings.image
         stored = dict(image.topic_configs(topic)) if image is not None else {}
-        values = stored_topic_values({**_INTERNAL.get(topic, {}), **stored})
+        values = stored_topic_values({**(_INTERNAL if topic in INTERNAL_TOPICS else {}), **stored})
         return LogConfig.from_values(values | parse_topic_configs(self._options.overrides))
 
     # --- plans
