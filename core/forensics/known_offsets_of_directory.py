@@ -85,14 +85,6 @@ class KnownOffsetsOfDirectory:
         self._checkpoints.clear()
         self.__dict__.pop("was_stopped_cleanly", None)
 
-    def why_no_log_starts(self) -> str | None:
-        """Says why `log-start-offset-checkpoint` can't be read, or None."""
-        try:
-            read_offset_checkpoint(self.root / LOG_START_OFFSET_CHECKPOINT)
-        except (CorruptRecordError, OSError) as error:
-            return str(error)
-        return None
-
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Reads the file as it is now; empty if it does not exist or does not parse."""
         try:

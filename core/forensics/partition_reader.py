@@ -485,10 +485,6 @@ class DirectoryReader:
             self.partitions = DirectoryReader(self.directory).partitions
         self._evidence.forget()
 
-    def why_no_log_starts(self) -> str | None:
-        """Returns `KnownOffsetsOfDirectory.why_no_log_starts`."""
-        return self._evidence.why_no_log_starts()
-
     @property
     def topics(self) -> dict[str, list[int]]:
         """Returns partition numbers by topic, both in order."""

@@ -20,6 +20,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
+from core.files.checkpoint_file import read_offset_checkpoint
+from core.files.file_names import LOG_START_OFFSET_CHECKPOINT
 from core.forensics.batch_location import find_file
 from core.forensics.missing_offsets import Hole
 from core.forensics.partition_reader import DirectoryReader, PartitionReader
@@ -123,10 +125,11 @@ class DirectorySource:
             yield from self._read_partition(partition, log, start, ends[partition])
             yield partition, []
             self._note_held_back(partition, log, ends[partition])
-        for reader in dict.fromkeys(self._readers[partition] for partition in starts):
-            why = reader.why_no_log_starts()
-            if why is not None:
-                self._options.note(f"{why}; records that DeleteRecords deleted are read if they are still there")
+        for root in dict.fromkeys(self._readers[partition].root for partition in starts):
+            try:
+                read_offset_checkpoint(root / LOG_START_OFFSET_CHECKPOINT)
+            except (CorruptRecordError, OSError) as error:
+                self._options.note(f"{error}; records that DeleteRecords deleted are read if they are still there")
 
     def _note_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
         """Calls `ReadOptions.note` for a partition that was read up to there, if that is its end for this isolation."""
