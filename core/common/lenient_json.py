@@ -20,7 +20,16 @@ from typing import Any
 import msgspec
 
 _NOT_BY_MSGSPEC = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_exactly = msgspec.json.Decoder(float_hook=Decimal).decode
+
+
+def _read_exactly(number: str) -> Decimal:
+    try:
+        return Decimal(number)
+    except ArithmeticError:
+        raise ValueError(f"{number} has an exponent that no exact number has") from None
+
+
+_exactly = msgspec.json.Decoder(float_hook=_read_exactly).decode
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?|(true|false|null|NaN|-?Infinity)")
 _NAMED = {
@@ -43,7 +52,7 @@ def read_json(text: bytes | str, *, is_exact: bool = False) -> Any:  # whatever 
         pass
     decoded = decode_text(text)
     try:
-        return json.loads(decoded, parse_float=Decimal if is_exact else None)
+        return json.loads(decoded, parse_float=_read_exactly if is_exact else None)
     except json.JSONDecodeError:
         raise
     except (RecursionError, ValueError):  # ValueError: more digits than Python's int takes
@@ -183,5 +192,5 @@ def _read_scalar(text: str, position: int, *, is_exact: bool) -> tuple[Any, int]
     if named is not None:
         return _NAMED[named], match.end()
     if fraction or exponent:
-        return (Decimal if is_exact else float)(match[0]), match.end()
+        return (_read_exactly if is_exact else float)(match[0]), match.end()
     return int(whole) if len(whole) <= _MOST_DIGITS else Decimal(whole), match.end()

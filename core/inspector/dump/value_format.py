@@ -209,7 +209,11 @@ class _InexactError(Exception):
 
 def _exact_float(text: str) -> float:
     number = float(text)
-    if repr(number) != text and ("e" not in text.lower() or Decimal(text) != Decimal(repr(number))):
+    try:
+        is_exact = repr(number) == text or ("e" in text.lower() and Decimal(text) == Decimal(repr(number)))
+    except ArithmeticError:  # an exponent that no Decimal has
+        is_exact = False
+    if not is_exact:
         raise _InexactError
     return number
 

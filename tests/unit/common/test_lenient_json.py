@@ -88,3 +88,10 @@ def test_numbers_keep_their_text() -> None:
     assert member_text(text, "a") == "1.0", "the last one counts, as it does for json"
     assert member_text(text, "c") == "[-0,1E400,12345678901234567890.10]"
     assert read_json(b"[1.10, 1e2]", is_exact=True) == [Decimal("1.10"), Decimal("1e2")]
+
+
+@pytest.mark.parametrize("text", [b"[1e99999999999999999999]", b"[1e99999999999999999999, NaN]"])
+def test_an_exponent_that_no_decimal_has_is_infinite_or_an_error(text: bytes) -> None:
+    assert read_json(text)[0] == math.inf
+    with pytest.raises(ValueError, match="1e99999999999999999999 has an exponent"):
+        read_json(text, is_exact=True)
