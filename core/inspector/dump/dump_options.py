@@ -51,6 +51,14 @@ class DumpOptions:
         is_metadata = self.is_of_metadata(path) or kind_of(path) is FileKind.METADATA_SNAPSHOT
         return is_metadata and not self.shows_secrets
 
+    def find_secrets(self, path: Path) -> Callable[[bytes | None], bool] | None:
+        """Returns a function that says whether to hide the value of a record of the file; None if all are shown."""
+        if not self.hides_secrets_of(path):
+            return None
+        from core.inspector.dump.internal_records import has_secrets
+
+        return lambda value: has_secrets(value, self.is_secret_config)
+
     def is_of_metadata(self, path: Path) -> bool:
         """Whether it is a file of the metadata log, by its folder or by `decoded_as`."""
         return self._topic_of(path) == CLUSTER_METADATA_TOPIC

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
@@ -66,17 +66,9 @@ class FileDump:
         from core.inspector.dump.hex_dump import hex_fields
 
         try:
-            yield from hex_fields(self.path, self.kind, self.findings, self._has_secrets())
+            yield from hex_fields(self.path, self.kind, self.findings, self.options.find_secrets(self.path))
         except UnreadableFileError as error:
             self.findings.append(unreadable_finding(error))
-
-    def _has_secrets(self) -> Callable[[bytes], bool] | None:
-        """Returns the function that finds secrets, or None if all is shown."""
-        if not self.options.hides_secrets_of(self.path):
-            return None
-        from core.inspector.dump.internal_records import has_secrets
-
-        return lambda value: has_secrets(value, self.options.is_secret_config)
 
     def rows(self) -> Iterator[Row]:
         if self.is_log:

@@ -62,7 +62,8 @@ class SegmentBatches:
         """The timestamp that the first wanted batch has or passes; None once it was met."""
         self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
         is_whole = self.left is None and options.key is None and not options.skips_metadata
-        self.hides_secrets = options.hides_secrets_of(path)
+        self.is_hidden = options.find_secrets(path)
+        """Says whether to hide the value of a record; None if all are shown."""
         self.is_large = is_whole and self._scanner.size_bytes > _SMALL_BYTES
 
     def groups(self) -> Iterator[list[Batch]]:
@@ -181,11 +182,7 @@ class SegmentBatches:
     def report(self, batch: Batch, error: CorruptRecordError) -> None:
         self._findings.append(undecodable_finding(batch, self.path, error))
 
-    def is_hidden(self, value: bytes | None) -> bool:
-        from core.inspector.dump.internal_records import has_secrets
-
-        return self.hides_secrets and has_secrets(value, self._options.is_secret_config)
-
     def without_secrets(self, record: Record) -> Record:
         """The record as it is shown: `[hidden]` is the value of one that holds secrets."""
-        return record._replace(value=HIDDEN.encode()) if self.is_hidden(record.value) else record
+        hides = self.is_hidden is not None and self.is_hidden(record.value)
+        return record._replace(value=HIDDEN.encode()) if hides else record

@@ -98,7 +98,7 @@ class SegmentDump:
                     wanted = wanted.select(slice(0, self._batches.left))
                     self._batches.left -= len(wanted)
                 if len(wanted):
-                    yield arrow_batch(wanted, self._batches.is_hidden if self._batches.hides_secrets else None)
+                    yield arrow_batch(wanted, self._batches.is_hidden)
 
     def _columns(self, group: list[Batch]) -> Iterator[Any]:  # RecordColumns
         """The group's records at once, or batch by batch where one is bad."""

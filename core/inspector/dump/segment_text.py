@@ -55,7 +55,7 @@ class SegmentText:
             return lambda record: decoded_text(record, decoder, is_metadata=is_metadata)
         if not options.with_data:
             return no_text
-        if self._batches.hides_secrets:
+        if self._batches.is_hidden is not None:
             return lambda record: self._formatted_text(self._batches.without_secrets(record))
         if options.key_format is as_utf8 and options.value_format is as_utf8:
             return plain_text
