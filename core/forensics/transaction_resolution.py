@@ -192,10 +192,11 @@ class TransactionEvidence(NamedTuple):
             result[event.producer_id].append(event)
         return result
 
-    def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
+    def with_mended(self, batches: Sequence[RecordBatch]) -> TransactionEvidence:
         """Adds damaged batches whose contents are known."""
+        if not batches:
+            return self
         contents = LogContents()
-        batches = list(batches)
         for batch in batches:
             contents.take(batch)
         known = joined_ranges((batch.base_offset, batch.last_offset + 1) for batch in batches)
@@ -210,7 +211,7 @@ class TransactionEvidence(NamedTuple):
             missing=self.missing + contents.missing,
             indexes=[index._replace(end_offset=min(index.end_offset, log_end)) for index in self.indexes],
         )
-        return evidence.with_mended(contents.mended) if contents.mended else evidence
+        return evidence.with_mended(contents.mended)
 
 
 class _Gaps:
@@ -669,8 +670,7 @@ def read_evidence(
         for index in _read_indexes(directory, index_paths, is_clean=is_clean)
     ]
     missing = [*contents.missing, *_without_doubt(given_up, indexes)]
-    evidence = TransactionEvidence(contents.events, missing, indexes, snapshots)
-    return evidence.with_mended(contents.mended) if contents.mended else evidence
+    return TransactionEvidence(contents.events, missing, indexes, snapshots).with_mended(contents.mended)
 
 
 def _missing_range(hole: Hole) -> MissingRange:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Container, Generator, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -448,8 +448,9 @@ class EpochRun(NamedTuple):
     batches_before: int
 
 
-def _as_damage(position: int, end_position: int) -> Damage:
-    return Damage(DamageKind.OFFSETS_NOT_RISING, "", position, end_position, offset=-1)
+def _as_damage(batch: Batch) -> Damage:
+    end_position = batch.position + batch.size_bytes
+    return Damage(DamageKind.OFFSETS_NOT_RISING, "", batch.position, end_position, offset=-1)
 
 
 def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
@@ -577,22 +578,14 @@ class SegmentCheck:
     ) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
         """Yields the same, with damage in the place of batches that are not the log's where they stand."""
         if isinstance(item, LegacyRecordBatch) and item.position in out_of_place:
-            item = _as_damage(item.position, item.position + item.size_bytes)
+            item = _as_damage(item)
         if not isinstance(item, SoundRun):
             yield item
             return
-        starts: list[int] = []
-        for start in item.starts:
-            if item.position + start not in out_of_place:
-                starts.append(start)
-                continue
-            if starts:
-                yield item._replace(starts=starts)
-            batch = item.batch(start)
-            yield _as_damage(batch.position, batch.position + batch.size_bytes)
-            starts = []
-        if starts:
-            yield item._replace(starts=starts)
+        position = item.position
+        for is_out, starts in groupby(item.starts, lambda start: position + start in out_of_place):
+            run = item._replace(starts=list(starts))
+            yield from map(_as_damage, run.batches()) if is_out else [run]
 
     def _see_run(self, run: SoundRun, next_offset: int) -> Generator[Finding, None, int]:
         """Checks a run; returns the next offset after it. As this runs for each batch of a log, fields are read into
