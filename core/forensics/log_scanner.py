@@ -37,7 +37,7 @@ from core.files.file_records import FileRecords
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, shows_compaction
 from core.forensics.known_offsets import KnownOffsets
-from core.forensics.missing_offsets import Hole, HoleReason, Tail, claimed_end, explain_holes, tail_kind
+from core.forensics.missing_offsets import EXPECTED, PROVEN_LOSSES, Hole, Tail, claimed_end, explain_holes, tail_kind
 from core.forensics.segment_lookup import SegmentLookup
 from core.forensics.segment_scanner import RisingOffsets
 from core.index.offset_index import OffsetIndex
@@ -58,9 +58,6 @@ _ALWAYS_ALLOWED = 8
 """So many files any process may have open."""
 
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
-
-_EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
-"""Reasons for holes in a log that nothing is wrong with."""
 
 
 def sizes_of(segments: Iterable[SegmentLookup]) -> list[tuple[int, int]]:
@@ -245,7 +242,7 @@ class LogScanner:
             if isinstance(item, Hole):
                 if item.start >= self.end_offset:
                     return
-                is_loss = item.reason in (HoleReason.DAMAGED, HoleReason.MISSING)
+                is_loss = item.reason in PROVEN_LOSSES
                 self._is_end_lost = self._is_end_lost or (is_loss and item.end == self.end_offset)
             yield item
 
@@ -369,7 +366,7 @@ class LogScanner:
 
 def _are_expected(holes: Sequence[Hole]) -> bool:
     for hole in holes:  # noqa: SIM110 - at each hole of a log that somebody reads
-        if hole.reason not in _EXPECTED:
+        if hole.reason not in EXPECTED:
             return False
     return True
 

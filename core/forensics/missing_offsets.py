@@ -30,6 +30,12 @@ class HoleReason(StrEnum):
 LOSSES = frozenset((HoleReason.DAMAGED, HoleReason.MISSING, HoleReason.TRUNCATED, HoleReason.UNKNOWN))
 """Reasons that a reader should not pass over in silence."""
 
+EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
+"""Reasons for holes in a log that nothing is wrong with."""
+
+PROVEN_LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
+"""Reasons that something proves: records were there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hole:

@@ -37,7 +37,7 @@ from core.forensics.damage import Damage, DamagedRange
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
 from core.forensics.log_scanner import open_reading
-from core.forensics.missing_offsets import Hole, HoleReason, Tail, find_lost_start
+from core.forensics.missing_offsets import PROVEN_LOSSES, Hole, HoleReason, Tail, find_lost_start
 from core.forensics.recovered_layout import Stretch, lay_out
 from core.index.offset_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, iter_transaction_index
@@ -45,8 +45,6 @@ from core.records.batches import Batch, contradicts, stated_offset
 from core.records.control_record import LARGEST_MARKER, read_marker
 from core.records.record_batch import RecordBatch
 
-_LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
-"""A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
 _ARRANGED = ".arranged"
 
 OpenTransactions = dict[int, int]
@@ -259,6 +257,9 @@ class _Arranger:
         self._map = log_map
         self._filesystem = filesystem
         self._end_offset = log_map.end_offset
+        # A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would
+        # stick.
+        self._losses = [hole for hole in log_map.holes if hole.reason in PROVEN_LOSSES]
         unexplained = [(hole.start, hole.end) for hole in log_map.holes if hole.reason is HoleReason.UNKNOWN]
         self._plan = ShadowLayout(self._end_offset, tail=log_map.tail, unexplained=unexplained)
 
@@ -284,7 +285,7 @@ class _Arranger:
         if start >= first.base_offset:
             return
         end = _Place(0, 0, first.base_offset, first.base_offset)
-        gap = _gap_between(start, 0, start, end, [hole for hole in self._map.holes if hole.reason in _LOSSES])
+        gap = _gap_between(start, 0, start, end, self._losses)
         self._plan.gaps[start] = [] if gap is None else [gap]
         self._filesystem.open_append(first.path.with_name(offset_file_name(start, LOG_SUFFIX))).close()
 
@@ -301,7 +302,6 @@ class _Arranger:
         return places
 
     def _add_gaps(self, places: dict[int, list[_Place]], sizes: dict[int, int]) -> None:
-        holes = [hole for hole in self._map.holes if hole.reason in _LOSSES]
         numbers = sorted(places)
         for number, following in zip(numbers, [*numbers[1:], None], strict=True):
             base_offset = self._map.files[number].base_offset
@@ -311,7 +311,7 @@ class _Arranger:
             gaps = []
             position, next_offset = 0, base_offset
             for place in [*places[number], end]:
-                gap = _gap_between(base_offset, position, next_offset, place, holes)
+                gap = _gap_between(base_offset, position, next_offset, place, self._losses)
                 if gap is not None:
                     gaps.append(gap)
                 position, next_offset = place.end_position, place.end_offset

@@ -64,7 +64,7 @@ from core.forensics.known_offsets_of_directory import (
     indexed_end,
 )
 from core.forensics.log_scanner import compacted_below
-from core.forensics.missing_offsets import HoleReason, Tail, TailKind, explain_holes, offsets_text, tail_kind
+from core.forensics.missing_offsets import EXPECTED, Tail, TailKind, explain_holes, offsets_text, tail_kind
 from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
 from core.index.offset_index import OffsetPosition
@@ -688,7 +688,7 @@ class _Loader:
         compacted = compacted_below(known, self._segments)
         path, position = segment.records.path, segment.size_bytes
         holes = explain_holes(start, end, known, path, position, compacted_below=compacted)
-        if all(hole.reason in (HoleReason.COMPACTED, HoleReason.TRUNCATED) for hole in holes):
+        if all(hole.reason in EXPECTED for hole in holes):
             return None
         where = DamagedRange(start, end, segment.base_offset, position, position)
         return DamagedBytes(where, "the segment that followed is missing", None)

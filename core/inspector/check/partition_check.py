@@ -35,7 +35,7 @@ from core.forensics.bit_flip import byte_fix, one_bit_apart
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner, SegmentReader
-from core.forensics.missing_offsets import LOSSES, HoleReason, TailKind, explain_holes, offsets_text
+from core.forensics.missing_offsets import EXPECTED, LOSSES, HoleReason, TailKind, explain_holes, offsets_text
 from core.inspector.check.findings import (
     Code,
     Finding,
@@ -249,9 +249,8 @@ class _Pass:
         compacted_below = self._evidence.compacted_below(sizes, is_thinned=self._is_thinned)
         for start, end, path, position in self._holes:
             holes = explain_holes(start, end, self._evidence, path, position, compacted_below=compacted_below)
-            for hole in holes:
-                if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
-                    raise OddLogError
+            if any(hole.reason not in EXPECTED for hole in holes):
+                raise OddLogError
         last_base_offset = logs[-1][0] if logs else 0
         if not self._is_live and self._evidence.known_end > max(self._end_offset, last_base_offset):
             raise OddLogError

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.forensics.log_scanner import open_reading
-from core.forensics.missing_offsets import Hole, HoleReason, TailKind
+from core.forensics.missing_offsets import PROVEN_LOSSES, Hole, TailKind
 from core.inspector.check.findings import (
     Finding,
     damage_finding,
@@ -138,7 +138,7 @@ class _Copy:
                     number = max(bisect_right(bases, item.last_offset) - 1, 0)
                     self._log = log.files[number][1]
                     yield item
-                elif item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
+                elif item.reason in PROVEN_LOSSES:
                     self.findings.append(hole_finding(item))
             self.findings += whole_unreadable_findings(log.unreadable, self.findings)
             tail = reading.lone_tail

@@ -26,7 +26,7 @@ from core.forensics.gap_ledger import GapLedger
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner, open_reading
-from core.forensics.missing_offsets import Hole, HoleReason, TailKind
+from core.forensics.missing_offsets import EXPECTED, Hole, TailKind
 from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.findings import (
     Finding,
@@ -309,7 +309,7 @@ class _Collector:
 
     def _see_hole(self, hole: Hole) -> None:
         self.stats.missing_offsets += hole.end - hole.start
-        if hole.reason in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
+        if hole.reason in EXPECTED:
             return
         self.stats.findings.append(hole_finding(hole))
         for segment in self.stats.segments:

@@ -41,7 +41,7 @@ from core.files.file_names import (
 )
 from core.files.log_config import LogConfig, parse_topic_configs, stored_topic_values
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
-from core.forensics.missing_offsets import Hole, HoleReason
+from core.forensics.missing_offsets import PROVEN_LOSSES, Hole
 from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.log.log_loader import LogSettings, load_log
@@ -208,7 +208,7 @@ class OfflineCompaction:
             PartitionReader(directory, filesystem=self._filesystem, is_locked=self._is_locked)
         ) as log:
             holes = (item for item in log.reading.items(0) if isinstance(item, Hole))
-            return next((hole for hole in holes if hole.reason in (HoleReason.DAMAGED, HoleReason.MISSING)), None)
+            return next((hole for hole in holes if hole.reason in PROVEN_LOSSES), None)
 
     def _part(self, opened: OpenedLog) -> CleanablePart:
         return find_cleanable_part(opened.log, self._checkpoint(opened.log.partition), self._clock.now_ms())

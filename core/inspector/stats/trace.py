@@ -24,7 +24,7 @@ from core.forensics.batch_location import find_file, undecodable
 from core.forensics.gap_ledger import Gap, GapLedger, GapReason
 from core.forensics.known_offsets import WrongLine
 from core.forensics.log_scanner import SegmentReader
-from core.forensics.missing_offsets import Hole, HoleReason
+from core.forensics.missing_offsets import PROVEN_LOSSES, Hole
 from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.inspector.check.partition_check import DataDirectoryMetadata
@@ -390,7 +390,7 @@ def _find(partition: TopicPartition, log: PartitionReader, offset: int) -> tuple
         return None
     item = next(log.reading.items(offset), None)
     if isinstance(item, Hole):
-        if item.start <= offset < item.end and item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
+        if item.start <= offset < item.end and item.reason in PROVEN_LOSSES:
             raise next(hole for hole in log.reading.map.holes if hole.start <= offset < hole.end).error()
         return None
     segment = log.segment_of(offset)
