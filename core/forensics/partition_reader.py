@@ -70,22 +70,20 @@ class PartitionReader:
         directory: Path,
         *,
         evidence: KnownOffsetsOfDirectory | None = None,
-        log_start_offset: int | None = None,
         find_high_watermark: Callable[[], int | None] = lambda: None,
         filesystem: FileSystem | None = None,
         on_no_folder: Callable[[AccessError], None] | None = None,
         is_locked: bool = False,
     ) -> None:
-        """`evidence` holds the data directory's facts, which are read if not given; `log_start_offset` replaces its log
-        start. `find_high_watermark` is called for each look at the folder: nothing at or above it is read; None is no
-        limit. Raises AccessError if the folder can't be read; or calls `on_no_folder`, and the log is empty. With
-        `is_locked` the caller holds the directory's lock, so that nobody writes to the log.
+        """`evidence` holds the data directory's facts, which are read if not given. `find_high_watermark` is called for
+        each look at the folder: nothing at or above it is read; None is no limit. Raises AccessError if the folder
+        can't be read; or calls `on_no_folder`, and the log is empty. With `is_locked` the caller holds the directory's
+        lock, so that nobody writes to the log.
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
         self._partition, self.root = locate_partition(directory)
         self._evidence = evidence or KnownOffsetsOfDirectory(self.root)
-        self._given_start = log_start_offset
         self._find_high_watermark = find_high_watermark
         self.segments: list[SegmentReader] = []
         self._names: set[str] = set()
@@ -109,8 +107,6 @@ class PartitionReader:
             self._on_no_folder(failure)
             segments, evidence = [], KnownOffsets()
         evidence = replace(evidence, unreadable=tuple(self.unreadable))
-        if self._given_start is not None:
-            evidence = replace(evidence, log_start_offset=self._given_start)
         self.close()
         self.segments = segments
         self._log_evidence = evidence

@@ -30,6 +30,7 @@ from core.protocol.schema.transactions import (
 )
 from tests.support.broker import Background, SteeredNode, Timers, add_topic, decode, send
 from tests.support.disk import RecordingFileSystem
+from tests.support.given_log_start import GivenLogStart
 from tests.support.logs import NOW, make_batch
 from tests.support.manual_clock import ManualClock
 from tests.support.requests import transactional_commit_of
@@ -173,7 +174,7 @@ class TransactionLife:
 
     def _committed(self, broker: SteeredNode, directory: Path, number: int) -> list[int]:
         self._ensure_nothing_open(broker, "out", number)
-        reader = PartitionReader(directory / f"out-{number}", log_start_offset=0)
+        reader = PartitionReader(directory / f"out-{number}", evidence=GivenLogStart(directory / f"out-{number}", 0))
         values = [int(r.value or b"") for batch in reader.read(0, reader.end_offset) for r in batch.records()]
         return list(dict.fromkeys(values))
 

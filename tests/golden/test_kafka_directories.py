@@ -21,6 +21,7 @@ from core.records.batches import Batch, group_batches
 from core.records.columns import decode_columns
 from core.records.record import Record
 from tests.support.for_each import for_each
+from tests.support.given_log_start import GivenLogStart
 from tests.support.golden import GOLDEN, GoldenCase, GoldenRecord, case, directories, golden_cases
 
 UNDAMAGED = [c for c in golden_cases() if not c.name.startswith("c_") or c.name.endswith(".recovered")]
@@ -52,7 +53,7 @@ def assert_same(record: Record, batch: Batch, expected: GoldenRecord) -> None:
 @for_each("golden", golden_cases(), ids=lambda c: c.name)
 @pytest.mark.parametrize("read_committed", [False, True], ids=["uncommitted", "committed"])
 def test_every_record_is_read_as_a_kafka_consumer_reads_it(golden: GoldenCase, read_committed: bool) -> None:
-    reader = PartitionReader(golden.directory, log_start_offset=golden.truth["begin_offset"])
+    reader = PartitionReader(golden.directory, evidence=GivenLogStart(golden.directory, golden.truth["begin_offset"]))
     offsets = (reader.start_offset, reader.end_offset, reader.last_stable_offset)
     assert offsets == tuple(golden.truth[name] for name in ("begin_offset", "high_watermark", "last_stable_offset"))
     found = [
@@ -69,7 +70,7 @@ def test_every_record_is_read_as_a_kafka_consumer_reads_it(golden: GoldenCase, r
 
 @for_each("golden", golden_cases(), ids=lambda c: c.name)
 def test_columns_are_the_same_records(golden: GoldenCase) -> None:
-    reader = PartitionReader(golden.directory, log_start_offset=golden.truth["begin_offset"])
+    reader = PartitionReader(golden.directory, evidence=GivenLogStart(golden.directory, golden.truth["begin_offset"]))
     found = []
     for group in group_batches(reader.read(reader.start_offset, reader.end_offset, read_committed=False), 20_000):
         columns = decode_columns(group)

@@ -24,6 +24,7 @@ from core.log.retention import delete_old_segments
 from core.records.batches import iter_whole_batches
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
+from tests.support.given_log_start import GivenLogStart
 from tests.support.logs import NOW, PARTITION, make_batch, make_marker
 from tests.support.manual_clock import ManualClock
 
@@ -350,7 +351,9 @@ class PartitionLogMachine(RuleBasedStateMachine):
         model = self.model
         offset = model.start + int((model.high_watermark - model.start) * part)
         reader = PartitionReader(
-            self.directory, log_start_offset=model.start, find_high_watermark=lambda: model.high_watermark
+            self.directory,
+            evidence=GivenLogStart(self.directory, model.start),
+            find_high_watermark=lambda: model.high_watermark,
         )
         try:
             batches = reader.read(offset, reader.end_offset, read_committed=is_committed)

@@ -16,6 +16,7 @@ from core.inspector.recover.recovery_plan import RecoveryOptions
 from core.inspector.recover.recovery_planner import plan_recovery
 from tests.support import crafted
 from tests.support.damage import places
+from tests.support.given_log_start import GivenLogStart
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, append_marker, make_batch, open_log
 
@@ -44,7 +45,9 @@ def test_what_a_consumer_did_not_get_is_accounted_for(*, read_committed: bool) -
         truth = json.loads((GOLDEN / f"{name}.json").read_text())
         uncommitted = [record["offset"] for record in truth["read_uncommitted"]]
         got = truth["read_committed_offsets"] if read_committed else uncommitted
-        with contextlib.closing(PartitionReader(GOLDEN / name, log_start_offset=truth["begin_offset"])) as reader:
+        with contextlib.closing(
+            PartitionReader(GOLDEN / name, evidence=GivenLogStart(GOLDEN / name, truth["begin_offset"]))
+        ) as reader:
             found = GapLedger(reader, 0, truth["high_watermark"], read_committed=read_committed)
             gaps = list(found)
         missing = {offset for gap in gaps for offset in range(gap.start, gap.end)}

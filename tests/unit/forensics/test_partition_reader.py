@@ -31,6 +31,7 @@ from core.log.segment_swap import begin_swap, settle_swap
 from core.records.record_batch import HEADER_SIZE
 from tests.support.compaction import compact
 from tests.support.for_each import for_each
+from tests.support.given_log_start import GivenLogStart
 from tests.support.golden import GOLDEN, GoldenCase, golden_cases
 from tests.support.logs import NOW, append, append_marker, make_batch, make_marker, open_log
 
@@ -86,7 +87,7 @@ def ensure_readable(case: GoldenCase, damage: str, folder: Path) -> None:
             (folder / path.name).write_bytes(b"\x7f" * (path.stat().st_size or 8))
     log_starts = read_offset_checkpoint(GOLDEN / "_root" / "log-start-offset-checkpoint")
     start = log_starts.get(TopicPartition(case.name, 0), 0)
-    reader = PartitionReader(folder, log_start_offset=start)
+    reader = PartitionReader(folder, evidence=GivenLogStart(folder, start))
     for is_committed, records in ((False, case.records()), (True, case.committed_records())):
         batches = reader.read(start, reader.end_offset, read_committed=is_committed)
         found = [r for batch in batches for r in batch.records() if r.offset >= start]
@@ -143,7 +144,7 @@ def test_from_any_offset_on_though_an_index_entry_points_astray(
 
 def test_an_empty_folder(directory: Path) -> None:
     directory.mkdir(parents=True)
-    reader = PartitionReader(directory, log_start_offset=7)
+    reader = PartitionReader(directory, evidence=GivenLogStart(directory, 7))
     assert (reader.start_offset, reader.end_offset, values(reader)) == (7, 7, [])
 
 
