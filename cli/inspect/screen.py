@@ -405,11 +405,6 @@ class InspectScreen(Screen[None]):
         self.tell_problem(error)
         self.say_empty("nothing can be shown")
 
-    @property
-    def status_text(self) -> str:
-        problem = f"! {self._problem}" if self._problem else ""
-        return "  ".join(filter(None, (problem, self._notice)))
-
     def _show_status(self) -> None:
         status = self.query_one("#status", Static)
         text = Text()

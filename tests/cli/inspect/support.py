@@ -12,9 +12,10 @@ from unittest import mock
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from cli.inspect.line_view import UNICODE, Glyphs
-from cli.inspect.screen import InspectApp, InspectScreen
+from cli.inspect.screen import InspectApp
 from core.pipeline.session import Session
 from core.view.target.inspect_target import Opened, open_places
 
@@ -98,9 +99,7 @@ def screen_text(app: Any) -> str:
 
 def status(app: Any) -> str:
     """What the line above the keys says."""
-    screen = app.screen
-    assert isinstance(screen, InspectScreen)
-    return screen.status_text
+    return str(app.screen.query_one("#status", Static).content).rstrip()
 
 
 def note_places(pilot: Pilot[None], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
