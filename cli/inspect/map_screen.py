@@ -297,10 +297,6 @@ nothing from there on.
         if segment is not None:
             self.inspect_app.open_bytes(segment.path, self.view.position - segment.start)
 
-    def action_verify(self) -> None:
-        if self.view.of is not None:
-            self.inspect_app.open_verify(self.view.of.directory)
-
 
 def fact_lines(facts: SegmentFacts, which: str, position: int) -> Iterator[TextLine]:
     """Yields the facts about a segment, damage first; `position` is the cursor's byte of the map."""

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
@@ -253,13 +254,6 @@ class InspectApp(App[None]):
         """Shows a file byte by byte, with the cursor at a position."""
         self.open_screen("bytes", path, position)
 
-    def open_map(self, partition: TopicPartition) -> None:
-        """Shows the map of a partition's folder."""
-        self.open_screen("map", partition)
-
-    def open_files(self, partition: TopicPartition) -> None:
-        self.open_screen("files", partition)
-
     def open_verify(self, path: Path) -> None:
         self.open_screen("verify", path)
 
@@ -325,7 +319,6 @@ class InspectScreen(Screen[None]):
         self._background = InspectWorker(own_thread) if own_thread else None
         self.models = ExitStack()
         """What its own thread has opened; the thread closes it last."""
-        self._host: InspectApp | None = None
         self._jobs: list[Job] = []
         self._problem = ""
         self._notice = ""
@@ -345,12 +338,10 @@ class InspectScreen(Screen[None]):
 
     # --- the frame
 
-    @property
+    @cached_property
     def inspect_app(self) -> InspectApp:
         """The app; usable by threads even after the user has left the screen."""
-        if self._host is None:
-            self._host = cast("InspectApp", self.app)
-        return self._host
+        return cast("InspectApp", self.app)
 
     @property
     def inspected(self) -> InspectTarget:
@@ -535,24 +526,19 @@ class InspectScreen(Screen[None]):
     go_label = "Go to TOPIC[:P][@OFFSET or @TIME]"
 
     partition: TopicPartition | None = None
-    """The partition of places that name none, or None."""
-
-    @property
-    def chosen_partition(self) -> TopicPartition | None:
-        """The partition that the keys are for, or None."""
-        return self.partition
+    """The partition that the keys are for, and places that name none; or None."""
 
     def action_map(self) -> None:
-        self._with_chosen(self.inspect_app.open_map)
+        self._with_partition(partial(self.inspect_app.open_screen, "map"))
 
     def action_files(self) -> None:
-        self._with_chosen(self.inspect_app.open_files)
+        self._with_partition(partial(self.inspect_app.open_screen, "files"))
 
     def action_verify(self) -> None:
-        self._with_chosen(self._verify)
+        self._with_partition(self._verify)
 
-    def _with_chosen(self, act: Callable[[TopicPartition], None]) -> None:
-        partition = self.chosen_partition
+    def _with_partition(self, act: Callable[[TopicPartition], None]) -> None:
+        partition = self.partition
         self.with_files(lambda: None if partition is None else act(partition))
 
     def _verify(self, partition: TopicPartition) -> None:

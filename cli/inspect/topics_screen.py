@@ -188,7 +188,7 @@ that is known. All shows the records of all of them, by time.
     def __init__(self, topic: str) -> None:
         super().__init__()
         self._topic = topic
-        self.partition = TopicPartition(topic, 0)
+        self.partition: TopicPartition = TopicPartition(topic, 0)
 
     def body(self) -> Iterable[Widget]:
         self.view = TableView(_PARTITION_COLUMNS, id="partitions", key=lambda row: row["partition"])
@@ -212,17 +212,12 @@ that is known. All shows the records of all of them, by time.
         self.tell_problem(None)
         self.view.show(list(map(_partition_row, rows)))
 
-    @property
-    def chosen_partition(self) -> TopicPartition | None:
-        row = self.view.row
-        return None if row is None else TopicPartition(self._topic, row["partition"])
-
     def on_line_view_moved(self) -> None:
-        self.partition = self.chosen_partition or self.partition
+        if self.view.row is not None:
+            self.partition = TopicPartition(self._topic, self.view.row["partition"])
 
     def chosen(self) -> None:
-        if self.chosen_partition is not None:
-            self.inspect_app.open_records(self.chosen_partition)
+        self.inspect_app.open_records(self.partition)
 
     def action_all(self) -> None:
         """Shows the records of all partitions, by time."""

@@ -22,7 +22,7 @@ SAMPLE_PARTITION = TopicPartition("txn_multisegment", 0)
 
 
 async def open_files(pilot: Pilot[None], partition: TopicPartition) -> FilesScreen:
-    pilot.app.open_files(partition)  # type: ignore[attr-defined]
+    pilot.app.open_screen("files", partition)  # type: ignore[attr-defined]
     await settled(pilot)
     screen = pilot.app.screen
     assert isinstance(screen, FilesScreen)
