@@ -71,8 +71,6 @@ class DumpOptions:
         topic = self._topic_of(path)
         if not topic.startswith("__"):
             return None
-        from core.inspector.dump.internal_records import find_decoder, hidden_metadata
+        from core.inspector.dump.internal_records import find_decoder
 
-        if topic == CLUSTER_METADATA_TOPIC and not self.shows_secrets:
-            return hidden_metadata(self.is_secret_config)
-        return find_decoder(topic)
+        return find_decoder(topic, None if self.shows_secrets else self.is_secret_config)

@@ -49,25 +49,24 @@ _TYPES: Mapping[str, RecordTypes] = {
 }
 
 
-def find_decoder(topic: str) -> Decoder | None:
-    """Returns the decoder of one of Kafka's own topics, or None for another topic."""
-    if topic == CLUSTER_METADATA_TOPIC:
-        return _decode_metadata
-    if topic not in _TYPES:
-        return None
-    return lambda record: _decode_coordinator(record, topic)
-
-
 def _any_config(_resource_type: int, _name: str) -> bool:
     """Only a broker knows which settings are secrets: without one, all count as secrets."""
     return True
 
 
-def hidden_metadata(is_secret_config: IsSecretConfig = _any_config) -> Decoder:
-    """Makes the decoder of metadata that shows no secrets: `[hidden]` stands for the keys of SCRAM users, and for the
-    values of settings that may be secrets.
+def find_decoder(topic: str, is_secret_config: IsSecretConfig | None = _any_config) -> Decoder | None:
+    """Returns the decoder of one of Kafka's own topics, or None for another topic. That of metadata shows no secrets:
+    `[hidden]` stands for the keys of SCRAM users, and for the values of settings that may be secrets; with None for
+    `is_secret_config` it shows them all.
     """
+    if topic == CLUSTER_METADATA_TOPIC:
+        return _decode_metadata if is_secret_config is None else _hiding_metadata(is_secret_config)
+    if topic not in _TYPES:
+        return None
+    return lambda record: _decode_coordinator(record, topic)
 
+
+def _hiding_metadata(is_secret_config: IsSecretConfig) -> Decoder:
     def decode(record: Record) -> tuple[None, Any]:
         _, fields = _decode_metadata(record)
         data = fields["data"]

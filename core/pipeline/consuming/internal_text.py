@@ -11,7 +11,7 @@ from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import CLUSTER_METADATA_TOPIC
-from core.inspector.dump.internal_records import DELETED, Decoder, find_decoder, has_secrets, hidden_metadata
+from core.inspector.dump.internal_records import DELETED, Decoder, find_decoder, has_secrets
 from core.pipeline.record_stream import Chunk, Step
 from core.records.byte_strings import ByteStrings
 from core.records.record import Record
@@ -37,8 +37,7 @@ def decoding_internal(otherwise: Step | None, say: Callable[[str], None]) -> Ste
         return record.key if key is None else _json(key), None if value is DELETED else _json(value)
 
     def step(chunk: Chunk) -> Chunk:
-        topic, columns = chunk.partition.topic, chunk.columns
-        decoder = hidden_metadata() if topic == CLUSTER_METADATA_TOPIC else find_decoder(topic)
+        columns, decoder = chunk.columns, find_decoder(chunk.partition.topic)
         if decoder is None:
             return chunk if otherwise is None else otherwise(chunk)
         is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_).tolist()

@@ -34,7 +34,7 @@ from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason, gap_of_hol
 from core.forensics.missing_offsets import Hole
 from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.forensics.read_committed import Outcome
-from core.inspector.dump.internal_records import DELETED, Decoder, find_decoder, has_secrets, hidden_metadata
+from core.inspector.dump.internal_records import DELETED, find_decoder, has_secrets
 from core.records.batches import Batch, first_offset_of
 from core.records.columns import RecordColumns, decode_whole_batches
 from core.records.control_record import FateKind, control_text
@@ -515,11 +515,7 @@ class RowWriter:
         own = decoders or {}
         self._key_decoder, self._value_decoder = own.get("key"), own.get("value")
         self._is_metadata = topic == CLUSTER_METADATA_TOPIC
-        self._decoder: Decoder | None = None
-        if self._is_metadata:
-            self._decoder = hidden_metadata()
-        elif topic.startswith("__"):
-            self._decoder = find_decoder(topic)
+        self._decoder = find_decoder(topic)
         is_plain = form is Form.JSON and self._decoder is None
         self._key_form = Form.TEXT if is_plain else form  # a key is rarely JSON, and 007 is no number
 
