@@ -11,6 +11,7 @@ import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Container, Generator, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, pairwise
 from pathlib import Path
@@ -55,6 +56,7 @@ _NEVER = 1 << 63
 
 
 _PAGE_ENTRIES = 4096
+_FEW_ENTRIES = 64
 _MOST_HELD_ENTRIES = 1 << 18
 """The most entries that are held: as many as a log of 1 GiB has at Kafka's distance between entries: 30 MB."""
 
@@ -62,7 +64,8 @@ _MOST_HELD_ENTRIES = 1 << 18
 class IndexEntries(Sequence[tuple[int, int]]):
     """The entries of an index file, a page at a time: a file may be of any size. Bytes that can't be read are zeros."""
 
-    def __init__(self, file: SalvagingFile, entry: struct.Struct, page_entries: int = _PAGE_ENTRIES) -> None:
+    def __init__(self, file: SalvagingFile, entry: struct.Struct, page_entries: int = _FEW_ENTRIES) -> None:
+        """A reader of all entries has larger pages than one who looks for some."""
         self.file = file
         self._entry = entry
         self._page_entries = page_entries
@@ -106,6 +109,17 @@ class IndexEntries(Sequence[tuple[int, int]]):
         return list(self._entry.iter_unpack(data[: len(data) // size * size]))
 
 
+def open_offset_index(log: Path) -> IndexEntries | None:
+    """Opens the offset index beside a log, or returns None if it can't be read."""
+    file: SalvagingFile | None = None
+    with suppress(OSError):
+        file = open_salvaging(log.with_suffix(INDEX_SUFFIX))
+        return IndexEntries(file, OffsetIndex.ENTRY)
+    if file is not None:
+        file.close()
+    return None
+
+
 class _IndexCheck(ABC):
     """The common part of both indexes' checks: the file's entries, and complaints about them."""
 
@@ -144,7 +158,7 @@ class _IndexCheck(ABC):
         size_bytes, size = file.size(), self.ENTRY.size
         if size_bytes % size and any(file.read_at(size_bytes % size, size_bytes - size_bytes % size)):
             self._complain(self.CORRUPT, f"{size_bytes} bytes, expected a multiple of {size}", size_bytes // size)
-        entries = IndexEntries(file, self.ENTRY)
+        entries = IndexEntries(file, self.ENTRY, _PAGE_ENTRIES)
         if len(entries) <= _MOST_HELD_ENTRIES:
             self._entries = list(entries)  # a list is faster
             return

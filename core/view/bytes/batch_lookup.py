@@ -17,13 +17,12 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import access_error, accessing
-from core.common.salvaging_file import SalvagingFile, open_salvaging
-from core.files.file_names import INDEX_SUFFIX, find_following, parse_offset_file_name
+from core.common.salvaging_file import SalvagingFile
+from core.files.file_names import find_following, parse_offset_file_name
 from core.files.file_records import FileRecords
 from core.forensics.batch_scanner import BatchScanner, is_valid
 from core.forensics.damage import MAX_BATCH_BYTES, Damage
-from core.index.offset_index import OffsetIndex
-from core.inspector.check.segment_check import IndexEntries
+from core.inspector.check.segment_check import IndexEntries, open_offset_index
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
 
@@ -76,12 +75,7 @@ class BatchLookup:
         return None
 
     def _open_index(self) -> IndexEntries | None:
-        if parse_offset_file_name(self.path.name) is None:
-            return None
-        with contextlib.suppress(OSError):
-            file = open_salvaging(self.path.with_suffix(INDEX_SUFFIX))
-            return IndexEntries(file, OffsetIndex.ENTRY)
-        return None
+        return None if parse_offset_file_name(self.path.name) is None else open_offset_index(self.path)
 
     @property
     def size_bytes(self) -> int:

@@ -15,18 +15,16 @@ from operator import itemgetter
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
-from core.common.salvaging_file import SalvagingFile, open_salvaging
-from core.files.file_names import INDEX_SUFFIX, SNAPSHOT_SUFFIX, base_offset_of, find_following, find_offset_files
+from core.common.salvaging_file import open_salvaging
+from core.files.file_names import SNAPSHOT_SUFFIX, base_offset_of, find_following, find_offset_files
 from core.files.file_records import FileRecords
-from core.index.offset_index import OffsetIndex
-from core.inspector.check.segment_check import IndexEntries
+from core.inspector.check.segment_check import open_offset_index
 from core.records.batches import Batch
 
 _MOST_HEADERS = 4096
 """The most headers that are read for one entry: some 10 ms."""
 _MOST_TRIES = 8
 _MOST_FOUND = 256
-_PAGE_ENTRIES = 64
 AFTER_ALL = 1 << 62
 """An offset, or a position, that no log reaches."""
 
@@ -50,7 +48,7 @@ class SegmentLog:
         self.records = FileRecords(path, open_salvaging)
         self.following = find_following(path)
         """The base offset of the next segment, or None for the last one."""
-        self._index = _open_index(path.with_suffix(INDEX_SUFFIX))
+        self._index = open_offset_index(path)
         self._found: dict[int, Batch | NoBatch] = {}  # by offset: entries are asked for again by those after them
 
     @property
@@ -189,16 +187,6 @@ class SegmentLog:
         self.records.close()
         if self._index is not None:
             self._index.file.close()
-
-
-def _open_index(path: Path) -> IndexEntries | None:
-    file: SalvagingFile | None = None
-    with contextlib.suppress(OSError):
-        file = open_salvaging(path)
-        return IndexEntries(file, OffsetIndex.ENTRY, _PAGE_ENTRIES)
-    if file is not None:
-        file.close()
-    return None
 
 
 def open_log(path: Path) -> SegmentLog | None:

@@ -20,7 +20,6 @@ from core.records.record_batch import RecordBatch
 from core.view.files.batches_near_entry import AFTER_ALL, NoBatch, SegmentLog, open_log
 from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace
 
-_PAGE_ENTRIES = 64
 _MOST_TRIES = 8
 _MOST_AFTER_END = 4096
 
@@ -37,7 +36,7 @@ class _IndexTable(FileTable):
         self._size = self.CHECK.ENTRY.size
         with accessing(path):
             file = open_salvaging(path)
-            self._entries = IndexEntries(file, self.CHECK.ENTRY, _PAGE_ENTRIES)
+            self._entries = IndexEntries(file, self.CHECK.ENTRY)
             self._log: SegmentLog | None = open_log(path.with_suffix(LOG_SUFFIX))
             self._find_problems()
 

@@ -34,8 +34,6 @@ from core.view.files.file_table import FileTable, ListedTable, read_cells
 from core.view.files.index_tables import OffsetIndexTable, TimeIndexTable
 from core.view.files.producer_tables import SnapshotTable, TransactionIndexTable
 
-_PAGE_ENTRIES = 64
-
 
 class FileEntry(NamedTuple):
     """A file of a folder; `what` describes it, also if it is not one of Kafka's kinds. A file that `is_missing` should
@@ -131,7 +129,7 @@ def _count_of(check: type[OffsetIndexCheck | TimeIndexCheck]) -> Callable[[Path]
     def count(path: Path) -> int:
         file = open_salvaging(path)
         try:
-            return len(IndexEntries(file, check.ENTRY, _PAGE_ENTRIES))
+            return len(IndexEntries(file, check.ENTRY))
         finally:
             file.close()
 
