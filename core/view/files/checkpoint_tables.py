@@ -41,15 +41,12 @@ class LeaderEpochTable(ListedTable):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, FileKind.LEADER_EPOCHS, ("epoch", "start_offset"))
-        self._opened: PartitionReader | None = None
         if not self.count and not path.stat().st_size and not has_records(path.parent):
             self.problems.clear()  # Kafka makes it empty, until there is a record
 
-    @property
+    @cached_property
     def _reader(self) -> PartitionReader:
-        if self._opened is None:
-            self._opened = PartitionReader(self.path.parent)
-        return self._opened
+        return PartitionReader(self.path.parent)
 
     def _compare(self, number: int, cells: Mapping[str, Any]) -> Comparison:
         try:
@@ -94,8 +91,8 @@ class LeaderEpochTable(ListedTable):
         return Comparison(fit, said, LogPlace(segment.path, batch.position), stated_offset(batch))
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        if "_reader" in vars(self):
+            self._reader.close()
 
 
 class _LogBounds(NamedTuple):

@@ -112,7 +112,7 @@ class ListedTable(FileTable):
     def _row(self, number: int) -> FileRow:
         if number not in self._known:
             cells = self._cells[number]
-            self._known[number] = FileRow(number, cells, self._compare(number, cells), self._position(number))
+            self._known[number] = FileRow(number, cells, self._compare(number, cells))
         return self._known[number]
 
     def find(self, text: str, after: int) -> int | None:
@@ -124,9 +124,6 @@ class ListedTable(FileTable):
     def _compare(self, number: int, cells: Mapping[str, Any]) -> Comparison:  # noqa: ARG002 - for subclasses
         """Compares an entry with the log; by default there is nothing to compare."""
         return NOTHING_TO_COMPARE
-
-    def _position(self, number: int) -> int | None:  # noqa: ARG002 - for subclasses
-        return None
 
 
 def read_cells(path: Path, kind: FileKind) -> tuple[list[Mapping[str, Any]], str | None]:

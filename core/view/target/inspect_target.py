@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,8 +107,6 @@ class InspectTarget:
         self.notes: list[str] = []
         """Messages of the sources about the logs, each once."""
         self._opened = ExitStack()
-        self._source: RecordSource | None = None
-        self._client: KafkaClient | None = None
         self._schemas: Schemas | None = None
 
     @property
@@ -140,26 +139,21 @@ class InspectTarget:
 
     # --- what the reader's task asks
 
-    @property
+    @cached_property
     def source(self) -> RecordSource:
         """The records. Raises ConnectionFailedError if no server can be reached."""
-        if self._source is None:
-            options = replace(WHOLE_LOG, tell=self._note, note=self._note, tell_left_out=self._note)
-            if self.reader is not None:
-                self._source = DirectorySource(self.reader, options=options)
-            else:
-                from core.client.read.cluster_source import ClusterSource
+        options = replace(WHOLE_LOG, tell=self._note, note=self._note, tell_left_out=self._note)
+        if self.reader is not None:
+            return DirectorySource(self.reader, options=options)
+        from core.client.read.cluster_source import ClusterSource
 
-                self._source = ClusterSource(self.client, options)
-        return self._source
+        return ClusterSource(self.client, options)
 
-    @property
+    @cached_property
     def client(self) -> KafkaClient:
         """The reader's client of the server."""
         assert self.reader is None, "the files are read without a server"
-        if self._client is None:
-            self._client = self._opened.enter_context(self.session.open_client(is_read_only=True))
-        return self._client
+        return self._opened.enter_context(self.session.open_client(is_read_only=True))
 
     def topics(self) -> dict[str, list[int]]:
         """Returns the present partition numbers by topic, both in order."""
