@@ -140,8 +140,8 @@ def open_inputs(inputs: Sequence[Input]) -> Iterator[tuple[str, BinaryIO]]:
 
 @dataclass(slots=True)
 class Chunk:
-    """Holds the bytes read, after the rest of the chunk before. The consumer sets `used` to the number of bytes it
-    took; the others come again. `is_end`: the input has ended, and nothing comes again.
+    """Holds the bytes read, after the rest of the chunk before. The consumer begins at `used`, and sets it to the end
+    of what it took; the others come again. `is_end`: the input has ended, and nothing comes again.
     """
 
     data: bytearray
@@ -150,10 +150,13 @@ class Chunk:
     used: int = 0
 
 
-def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0, *, is_text: bool = False) -> Iterator[Chunk]:
+def read_chunks(
+    inputs: Sequence[Input], linger_s: float = 0.0, *, is_text: bool = False, drops_bom: bool = False
+) -> Iterator[Chunk]:
     """Yields the contents of all inputs, a megabyte at a time, or less if the input is slow and silent for
-    `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError if it is gzipped,
-    or `is_text` and begins as UTF-16 or as files of other kinds do.
+    `linger_s`; nothing, if it is quiet for long. With `drops_bom`, what is used begins after a byte order mark of
+    UTF-8. Raises AccessError if it can't be read, UsageError if it is gzipped, or `is_text` and begins as UTF-16 or as
+    files of other kinds do.
     """
     for name, stream in open_inputs(inputs):
         widen(stream)
@@ -166,8 +169,9 @@ def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0, *, is_text: bool
                 raise access_error(error, name, "read") from error
             if is_first:
                 _ensure_lines(name, chunk.data, is_text=is_text)
-            is_first = False
+                chunk.used = len(codecs.BOM_UTF8) if drops_bom and chunk.data.startswith(codecs.BOM_UTF8) else 0
             yield chunk
+            is_first = is_first and not chunk.used
             if chunk.quiet and not _has_more(stream, _LONG_SECONDS):
                 yield Chunk(bytearray(), Quiet.LONG, is_end=False)
 
@@ -237,18 +241,15 @@ def dropping_cr(chunks: Iterator[Lines]) -> Iterator[Lines]:
         yield replace(lines, drops_cr=True)
 
 
-def warning_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """Yields the same lines; warns if the first begins with UTF-8's byte order mark."""
+def warning_of_begin(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
+    """Yields the same lines; warns if the first begins with UTF-8's byte order mark, or begins a JSON value that goes
+    on in the next ones.
+    """
     for lines in chunks:
-        if lines.first_row == 0 and bytes(lines.text[:3]) == codecs.BOM_UTF8:
+        begin = bytes(lines.text[:8]) if lines.first_row == 0 else b""
+        if begin.startswith(codecs.BOM_UTF8):
             tell("note: the input begins with a byte order mark (BOM), and its first record keeps it")
-        yield lines
-
-
-def warning_of_json(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """Yields the same lines; warns if the first begins a JSON value that goes on in the next ones."""
-    for lines in chunks:
-        if lines.first_row == 0 and bytes(lines.text[:8]).partition(b"\n")[0].strip() in (b"{", b"["):
+        if begin.partition(b"\n")[0].strip() in (b"{", b"["):
             tell(
                 "note: the input looks like JSON values of several lines, and each line becomes a record; "
                 "--value-format json makes a record of each value"

@@ -10,7 +10,6 @@ if a chunk ends in the midst of a row, the row comes again with the next chunk.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
@@ -53,7 +52,8 @@ def read_csv(
         return found.with_columns(numbers=np.array(numbers[: len(objects)], np.int64))
 
     line, table = 0, _Table()
-    for chunk in read_chunks(inputs, linger_s, is_text=True):
+    for chunk in read_chunks(inputs, linger_s, is_text=True, drops_bom=True):
+        start = chunk.used
         objects, numbers, bad = table.take(chunk, line)
         try:
             rows = parsed(objects, numbers)
@@ -64,7 +64,7 @@ def read_csv(
         yield Batch(rows, bad, chunk.quiet, text)
         line += bytes(text).count(b"\n")
         if chunk.is_end:
-            line += chunk.used > 0 and not chunk.data.endswith(b"\n")
+            line += chunk.used > start and not chunk.data.endswith(b"\n")
             table = _Table()
 
 
@@ -79,11 +79,10 @@ class _Table:
         """Takes the whole rows of the chunk, which begins with that line; returns objects, the line of each, and the
         error after them, or None.
         """
-        end = len(chunk.data) if chunk.is_end else chunk.data.rfind(b"\n") + 1
-        skipped = len(codecs.BOM_UTF8) if self._names is None and chunk.data.startswith(codecs.BOM_UTF8) else 0
-        lines = list(io.BytesIO(chunk.data[skipped:end]))
+        whole = chunk.data[chunk.used : len(chunk.data) if chunk.is_end else chunk.data.rfind(b"\n") + 1]
+        lines = list(io.BytesIO(whole))
         if self._names is None and lines:
-            self._separator = _find_separator(chunk.data[skipped:end])
+            self._separator = _find_separator(whole)
         reader = csv.reader((text.decode() for text in lines), strict=True, delimiter=self._separator)
         objects: list[bytes] = []
         numbers: list[int] = []
@@ -107,7 +106,7 @@ class _Table:
         except (UnicodeDecodeError, csv.Error) as error:
             if str(error) != _CUT_OFF or chunk.is_end:
                 bad = BadLineError(line + taken, f"not CSV: {_describe(error)}")
-        chunk.used = skipped + sum(map(len, lines[:taken])) if taken else 0
+        chunk.used += sum(map(len, lines[:taken]))
         return objects, numbers, bad
 
 
@@ -146,14 +145,11 @@ def read_json_values(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator
     row = 0
     splitter: _Splitter | None = None
     is_lines: bool | None = None
-    is_first = True
-    for chunk in read_chunks(inputs, linger_s, is_text=True):
+    for chunk in read_chunks(inputs, linger_s, is_text=True, drops_bom=True):
         if is_lines is None and chunk.quiet is not Quiet.LONG:
             is_lines, splitter = _has_lines(chunk), _Splitter()
-            is_first = True
         if is_lines:
-            chunk.used = len(chunk.data) if chunk.is_end else chunk.data.rfind(b"\n") + 1
-            start = len(codecs.BOM_UTF8) if is_first and chunk.data.startswith(codecs.BOM_UTF8) else 0
+            start, chunk.used = chunk.used, len(chunk.data) if chunk.is_end else chunk.data.rfind(b"\n") + 1
             lines = Lines(memoryview(chunk.data)[start : chunk.used], row, chunk.quiet)
         elif is_lines is None or splitter is None:
             lines = Lines(memoryview(b""), row, chunk.quiet)
@@ -162,7 +158,6 @@ def read_json_values(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator
         if len(lines) or lines.bad is not None or chunk.quiet is Quiet.LONG:
             yield lines
             row += len(lines)
-        is_first = is_first and not chunk.used
         if chunk.is_end:
             is_lines = None
 
@@ -171,7 +166,7 @@ def _has_lines(chunk: Chunk) -> bool | None:
     """Returns whether each line is a value, or None before the first whole line."""
     if chunk.data[:1] and b"\0" in chunk.data[:2]:
         raise utf16_error("the input")
-    data = chunk.data.removeprefix(codecs.BOM_UTF8).lstrip()
+    data = chunk.data[chunk.used :].lstrip()
     line, newline, _ = data.partition(b"\n")
     if not newline and not chunk.is_end:
         return None
@@ -189,14 +184,11 @@ class _Splitter:
     """Finds the values of one input; owned by one task."""
 
     def __init__(self) -> None:
-        self._is_begun = self._is_in_array = self._has_value = False
+        self._is_in_array = self._has_value = False
 
     def split(self, chunk: Chunk, row: int) -> Lines:
         """Takes the whole values of the chunk."""
-        data, position = chunk.data, 0
-        if not self._is_begun and data.startswith(codecs.BOM_UTF8):
-            position = len(codecs.BOM_UTF8)
-        self._is_begun = True
+        data, position = chunk.data, chunk.used
         texts: list[bytes] = []
         problem = None
         while problem is None:

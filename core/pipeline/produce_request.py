@@ -190,7 +190,7 @@ class ProduceRequest:
 
     def batches(self, say: Callable[[str], None]) -> Iterator[Batch]:
         """Yields the input's records, as they come."""
-        from core.pipeline.input_lines import dropping_cr, read_lines, warning_of_bom, warning_of_cr, warning_of_json
+        from core.pipeline.input_lines import dropping_cr, read_lines, warning_of_begin, warning_of_cr
         from core.pipeline.line_parsers import parse_lines, read_raw
 
         linger_s = self.linger / 1000
@@ -213,7 +213,7 @@ class ProduceRequest:
         else:
             lines = read_lines(self.inputs, delimiter, linger_s)
             if self.format == "lines":
-                lines = warning_of_bom(warning_of_json(lines, say), say)
+                lines = warning_of_begin(lines, say)
         if self.crlf:
             lines = dropping_cr(lines)
         elif self.format == "lines" and delimiter == b"\n":  # the other parsers skip a \r
