@@ -98,27 +98,30 @@ class PatternPiece(NamedTuple):
 
 
 def split_pattern(pattern: str, option: str = "--format") -> list[PatternPiece | bytes]:
-    """Splits it into tokens and the bytes between them. Raises UsageError, which names the option."""
+    """Splits it into tokens and the text between them, whole. Raises UsageError, which names the option."""
     pieces: list[PatternPiece | bytes] = []
     position = 0
     while position < len(pattern):
         character = pattern[position]
         if character == "\\":
             text, position = _escape(pattern, position + 1, option)
-            pieces.append(text)
         elif character != "%":
             end = min((i for i in (pattern.find(c, position) for c in "%\\") if i >= 0), default=len(pattern))
-            pieces.append(pattern[position:end].encode())
-            position = end
+            text, position = pattern[position:end].encode(), end
         elif position + 1 == len(pattern):
             raise UsageError(f"{option} ends with a %", hint="%% is a percent sign")
         elif pattern[position + 1] in "%{}":
-            pieces.append(pattern[position + 1].encode())
-            position += 2
+            text, position = pattern[position + 1].encode(), position + 2
         else:
             modifier, end = _modifier(pattern, position + 2, option)
             pieces.append(PatternPiece(pattern[position + 1], modifier))
             position = end
+            continue
+        before = pieces[-1] if pieces else None
+        if isinstance(before, bytes):
+            pieces[-1] = before + text
+        else:
+            pieces.append(text)
     return pieces
 
 

@@ -69,8 +69,7 @@ class Template:
     def __init__(self, text: str) -> None:
         """Raises UsageError for an invalid template."""
         self._parts: list[Field | bytes] = [
-            _field(piece) if isinstance(piece, PatternPiece) else piece
-            for piece in _joined(split_pattern(text, "--template"))
+            _field(piece) if isinstance(piece, PatternPiece) else piece for piece in split_pattern(text, "--template")
         ]
         fields = [part for part in self._parts if isinstance(part, Field)]
         if not any(field.name in ("k", "s") and not field.is_length for field in fields):
@@ -86,15 +85,17 @@ class Template:
                 self._parts.pop()
             else:
                 self.end = b"\n"
+        self._following = [after if isinstance(after, bytes) else None for after in [*self._parts[1:], None]]
+        """The text after each part, or None."""
         with_length: set[str] = set()
-        for part, following in zip(self._parts, [*self._parts[1:], b""], strict=True):
+        for number, (part, following) in enumerate(zip(self._parts, self._following, strict=True), 1):
             if not isinstance(part, Field):
                 continue
             if part.is_length:
                 with_length.add(part.name)
             is_open = part.size is None and (part.is_length or part.name not in with_length)
-            is_last_of_line = self.is_by_lines and following == b""
-            if is_open and not is_last_of_line and not (isinstance(following, bytes) and following):
+            is_last_of_line = self.is_by_lines and number == len(self._parts)
+            if is_open and not is_last_of_line and following is None:
                 raise UsageError(
                     f"--template {text!r}: nothing says where a field ends",
                     hint="text after it, or its length in front: %K{big32}%k%S{big32}%s",
@@ -104,23 +105,12 @@ class Template:
 
     def read_line(self, line: bytes) -> InputRecord:
         """Parses a line. Raises TemplateError if it does not fit."""
-        found: dict[str, Any] = {}
-        position = 0
-        for number, part in enumerate(self._parts):
-            if isinstance(part, bytes):
-                if not line.startswith(part, position):
-                    raise TemplateError(f"expected {part!r} at byte {position}")
-                position += len(part)
-                continue
-            following = self._literal_after(number)
-            end = len(line) if following is None else line.find(following, position)
-            if end < 0:
-                raise TemplateError(f"no {following!r} after byte {position}")
-            found[part.name] = part.read(line[position:end])
-            position = end
-        if position != len(line):
-            raise TemplateError(f"{line[position : position + 20]!r} stands after the last field")
-        return _record(found)
+        found = self.read_one(line, 0)
+        assert found is not None, "a line is whole"
+        record, end = found
+        if end != len(line):
+            raise TemplateError(f"{line[end : end + 20]!r} stands after the last field")
+        return record
 
     # --- by lengths
 
@@ -130,43 +120,36 @@ class Template:
         """
         found: dict[str, Any] = {}
         lengths: dict[str, int] = {}
-        for number, part in enumerate(self._parts):
+        for part, following in zip(self._parts, self._following, strict=True):
             if isinstance(part, bytes):
                 if not data.startswith(part, position):
-                    if len(data) - position < len(part) and part.startswith(data[position:]):
+                    if not self.is_by_lines and part.startswith(data[position:]):
                         return None
                     raise TemplateError(f"expected {part!r}, found {data[position : position + len(part)]!r}")
                 position += len(part)
                 continue
-            end = self._end_of(part, number, data, position, lengths=lengths)
-            if end is None or end > len(data):
+            name, read, size, is_length = part
+            if size is not None:
+                end = position + size
+            elif name in lengths and not is_length:
+                end = position + max(lengths[name], 0)
+            else:  # nothing follows the last field of a line
+                end = len(data) if following is None else data.find(following, position)
+                if end < 0 and self.is_by_lines:
+                    raise TemplateError(f"no {following!r} after byte {position}")
+            if not 0 <= end <= len(data):
                 return None
-            if part.is_length:
-                length = part.read(data[position:end])
-                if not -1 <= length < _LONGEST:
-                    raise TemplateError(f"a length of {length}")
-                lengths[part.name] = length
-            elif part.name in lengths and lengths[part.name] < 0:
-                found[part.name] = None
+            if is_length:
+                lengths[name] = read(data[position:end])
+                if not -1 <= lengths[name] < _LONGEST:
+                    raise TemplateError(f"a length of {lengths[name]}")
+            elif name in lengths and lengths[name] < 0:
+                found[name] = None
             else:
-                found[part.name] = part.read(data[position:end])
+                found[name] = read(data[position:end])
             position = end
-        return _record(found), position
-
-    def _end_of(self, part: Field, number: int, data: bytes, position: int, *, lengths: dict[str, int]) -> int | None:
-        if part.size is not None:
-            return position + part.size
-        if not part.is_length and part.name in lengths:
-            return position + max(lengths[part.name], 0)
-        following = self._literal_after(number)
-        assert following is not None
-        end = data.find(following, position)
-        return None if end < 0 else end
-
-    def _literal_after(self, number: int) -> bytes | None:
-        following = self._parts[number + 1] if number + 1 < len(self._parts) else None
-        assert not isinstance(following, Field)
-        return following
+        record = InputRecord(found.get("k"), found.get("s"), found.get("h", ()), found.get("T"), found.get("p"))
+        return record, position
 
     @property
     def plain_parts(self) -> list[str | bytes] | None:
@@ -175,30 +158,6 @@ class Template:
             part if isinstance(part, bytes) else part.name if part.read is _as_it_is else None for part in self._parts
         ]
         return None if None in names else names  # type: ignore[return-value]
-
-
-def _record(found: dict[str, Any]) -> InputRecord:
-    return InputRecord(
-        key=found.get("k"),
-        value=found.get("s"),
-        headers=found.get("h", ()),
-        timestamp=found.get("T"),
-        partition=found.get("p"),
-    )
-
-
-def _joined(pieces: list[PatternPiece | bytes]) -> Iterator[PatternPiece | bytes]:
-    text = b""
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            text += piece
-            continue
-        if text:
-            yield text
-            text = b""
-        yield piece
-    if text:
-        yield text
 
 
 # --- fields
@@ -313,7 +272,7 @@ def _time(format_: str) -> Read:
 def _headers(pattern: str | None) -> Read:
     name_end, value_end = b"=", b","
     if pattern is not None:
-        pieces = list(_joined(split_pattern(pattern, "--template")))
+        pieces = split_pattern(pattern, "--template")
         names = [piece.name if isinstance(piece, PatternPiece) else "" for piece in pieces]
         if names not in (["k", "", "v", ""], ["k", "", "v"]) or any(getattr(p, "modifier", None) for p in pieces):
             raise UsageError(

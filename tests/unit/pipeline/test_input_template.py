@@ -126,6 +126,8 @@ def test_a_pattern_writes_what_a_template_reads(
         (r"%k\t%s", b"a\tb\nno tab\n", "line 2: no b'\\t'"),
         (r"%k{hex} %s", b"00 a\nzz b\n", "line 2: b'zz' is not hex"),
         (r"%p %s", b"1 a\nx b\n", "line 2: expected a whole number, found b'x'"),
+        (r"%p <%k> %s", b"1 <a> b\n2 a> b\n", "line 2: no b' <' after byte 0"),
+        (r"<%p> %s", b"<1> a\n2> a\n", "line 2: expected b'<', found b'2'"),
         (r"<%k> %s", b"<a> b\na> b\n", "line 2: expected b'<' first"),
         (r"%h %s", b"a=1 v\nnothing v\n", "line 2: header b'nothing': no b'='"),
         (r"%T{strftime[%Y]} %s", b"2013 a\nsoon b\n", "line 2: b'soon' is no time of %Y"),
