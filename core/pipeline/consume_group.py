@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from core.client.admin.group_admin import GroupAdmin
@@ -21,7 +21,7 @@ from core.client.read.group_consumer import (
     has_consumer_protocol,
 )
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, ConnectionFailedError, KafkaError
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ensure_there, resolve
 from core.pipeline.frontend import Frontend
@@ -131,13 +131,7 @@ def _open_group(
 
 def _leave_in_time(consumer: GroupConsumer, frontend: Frontend) -> None:
     """Leaves; reports a silent or unreachable coordinator without a wait: the user has stopped the command."""
-    problem: object = f"no answer in {_LEAVE_SECONDS:g} s"
-    try:
-        with suppress(KeyboardInterrupt), frontend.undivided(_LEAVE_SECONDS):
-            consumer.close()
-            problem = None
-    except (KafkaError, AccessError) as error:
-        problem = error
+    problem = frontend.end_in_time(consumer.close, _LEAVE_SECONDS)
     if problem is not None:
         frontend.say(
             "warning: the offsets of records printed since the last commit, up to 5 s ago, were not committed: "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
+
+from core.common.errors import AccessError, KafkaError
 
 
 class Progress(Protocol):
@@ -46,6 +48,17 @@ class Frontend:
     show_progress: Callable[[str, str], Progress] = _NoProgress
     """Begins a job: (verb, things), as in "acknowledged", "records"."""
     undivided: Undivided = _divided
+
+    def end_in_time(self, end: Callable[[], object], limit_s: float) -> object | None:
+        """Calls `end` after a stop, for so long at most. Returns why it did not succeed, or None."""
+        problem: object = f"no answer in {limit_s:g} s"
+        try:
+            with suppress(KeyboardInterrupt), self.undivided(limit_s):
+                end()
+                problem = None
+        except (KafkaError, AccessError) as error:
+            problem = error
+        return problem
 
 
 SILENT = Frontend()

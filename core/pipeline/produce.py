@@ -364,13 +364,7 @@ class RowWriter:
 
     def _abort(self, transaction: TransactionalProducer) -> None:
         """Aborts; a transaction that can't be reached any more is left to its timeout."""
-        problem: object = f"no answer in {_END_SECONDS:g} s"
-        try:
-            with suppress(KeyboardInterrupt), self._session.frontend.undivided(_END_SECONDS):
-                transaction.abort()
-                problem = None
-        except (KafkaError, AccessError) as error:
-            problem = error
+        problem = self._session.frontend.end_in_time(transaction.abort, _END_SECONDS)
         if problem is not None:
             self._fate = "the transaction is not committed, and none of its records counts"
             self._say(f"warning: its broker will abort the transaction in time, it could not be told: {problem}")
