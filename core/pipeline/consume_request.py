@@ -76,22 +76,19 @@ def resolve(text: str, source: RecordSource, partitions: Sequence[TopicPartition
 
 
 def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
-    if text in ("beginning", "earliest"):
-        return source.starts(partitions)
-    if text in ("end", "latest"):
-        return {tp: ends[tp] for tp in partitions}
-    last = _LAST_N.fullmatch(text)
-    if last:
-        return _find_last(int(last[1]), source, partitions, ends)
-    if text.isdecimal() and int(text) < _FIRST_TIME:
-        return dict.fromkeys(partitions, int(text))
-    timestamp = _find_timestamp(text, time.time_ns() // 1_000_000)
-    if timestamp is None:
-        raise UsageError(
-            f"{text!r} is no place in a topic",
-            hint="an offset, -10 for the last ten, beginning, end, 2013-01-15T00:00:00Z, -2h, or @EPOCH_MS",
-        )
-    return source.offsets_at(partitions, timestamp)
+    kind, number = _parse_place(text, time.time_ns() // 1_000_000)
+    if kind == "edge":
+        return {tp: ends[tp] for tp in partitions} if number else source.starts(partitions)
+    if kind == "last":
+        return _find_last(-number, source, partitions, ends)
+    if kind == "offset":
+        return dict.fromkeys(partitions, number)
+    if kind == "time":
+        return source.offsets_at(partitions, number)
+    raise UsageError(
+        f"{text!r} is no place in a topic",
+        hint="an offset, -10 for the last ten, beginning, end, 2013-01-15T00:00:00Z, -2h, or @EPOCH_MS",
+    )
 
 
 def _find_last(count: int, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
@@ -149,7 +146,7 @@ def ensure_in_order(start: str, end: str, options: tuple[str, str] = ("--from", 
     starts, ends = _by_partition(start), _by_partition(end)
     for number in starts.keys() & ends.keys():
         first, last = starts[number], ends[number]
-        (kind, at), (end_kind, end_at) = _literal(first, now_ms), _literal(last, now_ms)
+        (kind, at), (end_kind, end_at) = _parse_place(first, now_ms), _parse_place(last, now_ms)
         if kind == end_kind and end_at < at:
             raise UsageError(
                 f"{options[0]} {first} lies after {options[1]} {last}",
@@ -166,23 +163,18 @@ def _by_partition(text: str) -> dict[int | None, str]:
     return found
 
 
-def _literal(text: str, now_ms: int) -> tuple[str, float]:
+def _parse_place(text: str, now_ms: int) -> tuple[Literal["edge", "last", "offset", "time", "unknown"], int]:
     """Returns the kind of a place, and a number that orders places of its kind."""
     if text in ("beginning", "earliest", "end", "latest"):
-        return "edge", float(text in ("end", "latest"))
+        return "edge", int(text in ("end", "latest"))
     if last := _LAST_N.fullmatch(text):
-        return "last", -float(last[1])
+        return "last", -int(last[1])
     if text.isdecimal() and int(text) < _FIRST_TIME:
-        return "offset", float(text)
-    timestamp = _find_timestamp(text, now_ms)
-    return ("unknown", 0.0) if timestamp is None else ("time", float(timestamp))
-
-
-def _find_timestamp(text: str, now_ms: int) -> int | None:
+        return "offset", int(text)
     timestamp = find_time(text, now_ms)
     if timestamp is None and text.removeprefix("@").isdecimal():
         timestamp = ensure_milliseconds(int(text.removeprefix("@")), text)
-    return timestamp
+    return ("unknown", 0) if timestamp is None else ("time", timestamp)
 
 
 def ensure_there(
