@@ -260,7 +260,7 @@ def size_check(pattern: str) -> Step | None:
 
     def check(chunk: Chunk) -> Chunk:
         columns = chunk.columns
-        is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_)
+        is_control = columns.is_control
         for side, format_ in read:
             lengths = columns.key_lengths if side == "key" else columns.value_lengths
             errors = {}

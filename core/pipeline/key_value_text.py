@@ -77,7 +77,7 @@ class Schemas:
         """Returns the texts of one side to show, and those for filters if they differ."""
         columns, decoder = chunk.columns, self.decoders[side]
         texts = (columns.keys() if side == "key" else columns.values()).to_pylist()
-        markers = {row: texts[row] for row in _control_rows(columns)}  # which are Kafka's own
+        markers = {row: texts[row] for row in np.flatnonzero(columns.is_control).tolist()}  # which are Kafka's own
         for row in markers:
             texts[row] = None
         is_typed = is_typed and decoder.decode_typed is not None
@@ -198,13 +198,6 @@ class Schemas:
         if self._formats.is_in_header and not registry.has_headers:
             raise UsageError("--schema-id header: AWS Glue's ids are in front of the bytes")
         return registry.encoder(schema, topic, side) or (lambda text: text)
-
-
-def _control_rows(columns: RecordColumns) -> list[int]:
-    if not any(batch.is_control for batch in columns.batches):
-        return []
-    is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_)
-    return np.flatnonzero(is_control).tolist()
 
 
 def _named(error: PlogError, side: str, where: str) -> PlogError:

@@ -66,10 +66,9 @@ def with_control_text(columns: RecordColumns) -> RecordColumns:
     if not any(batch.is_control for batch in columns.batches):
         return columns
     keys, values = columns.keys().to_pylist(), columns.values().to_pylist()
-    is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_)
     texts = [
         control_record_text(key, value).encode() if control else value
-        for key, value, control in zip(keys, values, is_control.tolist(), strict=True)
+        for key, value, control in zip(keys, values, columns.is_control.tolist(), strict=True)
     ]
     return columns.with_values(ByteStrings.of_list(texts))
 

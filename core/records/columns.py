@@ -402,6 +402,11 @@ class RecordColumns:
         """Makes a column from one value a batch: `of_batches(b.producer_id for b in columns.batches)`."""
         return np.fromiter(values, dtype, len(self.batches))[self.batch_numbers]
 
+    @property
+    def is_control(self) -> npt.NDArray[np.bool_]:
+        """Which of the records are Kafka's own: markers of transactions."""
+        return self.of_batches((batch.is_control for batch in self.batches), np.bool_)
+
 
 @dataclass(frozen=True, slots=True)
 class HeaderColumns:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import numpy as np
-
 from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
@@ -40,7 +38,7 @@ def decoding_internal(otherwise: Step | None, say: Callable[[str], None]) -> Ste
         columns, decoder = chunk.columns, find_decoder(chunk.partition.topic)
         if decoder is None:
             return chunk if otherwise is None else otherwise(chunk)
-        is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_).tolist()
+        is_control = columns.is_control.tolist()
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
         for row, offset in enumerate(columns.offsets.tolist()):
