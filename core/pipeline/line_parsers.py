@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -51,15 +51,8 @@ class Rows:
 
     def take(self, chosen: npt.NDArray[np.int64]) -> Rows:
         """Returns the rows of these numbers, counted from 0; they keep their numbers in the input."""
-        return Rows(
-            values=self.values.take(chosen),
-            keys=None if self.keys is None else self.keys.take(chosen),
-            timestamps=None if self.timestamps is None else self.timestamps[chosen],
-            headers=None if self.headers is None else self.headers.take(chosen),
-            partitions=None if self.partitions is None else self.partitions[chosen],
-            topics=None if self.topics is None else self.topics[chosen],
-            numbers=self.numbers[chosen],
-        )
+        columns = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return self.with_columns(**{name: column.take(chosen) for name, column in columns if column is not None})
 
     def with_columns(self, **columns: Any) -> Rows:
         return replace(self, **columns)

@@ -19,7 +19,8 @@ class _Head:
 
     def __init__(self, chunks: Chunks) -> None:
         self._chunks = chunks
-        self._latest = np.iinfo(np.int64).min
+        self.known_until = np.iinfo(np.int64).min
+        """The timestamp up to which the partition's rows are complete."""
         self.rows: PartitionRows | None = None
         self.times: Int64s = np.empty(0, np.int64)
         self.error: PlogError | None = None
@@ -31,16 +32,11 @@ class _Head:
             for chunk in self._chunks:
                 if chunk is not None and len(chunk.columns):
                     self.rows = PartitionRows(chunk.partition, chunk.columns)
-                    self.times = np.maximum(np.maximum.accumulate(chunk.columns.timestamps), self._latest)
-                    self._latest = int(self.times[-1])
+                    self.times = np.maximum(np.maximum.accumulate(chunk.columns.timestamps), self.known_until)
+                    self.known_until = int(self.times[-1])
                     return
         except PlogError as error:
             self.error = error
-
-    @property
-    def known_until(self) -> int:
-        """Returns the timestamp up to which the partition's rows are complete."""
-        return self._latest
 
     def take(self, until: int) -> tuple[PartitionRows, Int64s] | None:
         """Takes the present rows up to that timestamp, or returns None."""
