@@ -253,12 +253,6 @@ class FieldBytes(FieldSource):
             self._file.close()
             raise access_error(error, path, "read") from error
 
-    def __enter__(self) -> FieldBytes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @property
     def size_bytes(self) -> int:
         return self._size_bytes

@@ -7,6 +7,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,6 +60,10 @@ def small_files(*, every: int = 1) -> list[Path]:
     return [path for path in dict.fromkeys(files) if path.is_file() and path.stat().st_size < MOST_BYTES]
 
 
+def opened(path: Path) -> closing[FieldBytes]:
+    return closing(FieldBytes(path))
+
+
 def compressed(bytes_: FieldBytes) -> Iterator[FieldSource | CorruptRecordError]:
     """What is compressed in one batch after the other."""
     position: int | None = 0 if bytes_.size_bytes else None
@@ -85,7 +90,7 @@ def test_it_says_what_dump_segment_says(path: Path) -> None:
     (dump,) = find_dumps(path, DumpOptions(is_secret_config=core.view.bytes.field_bytes.is_secret_config))
     fields = list(dump.hex_fields())
     in_file = [one for one in fields if one.position >= 0 and (one.data or "[hidden]" in str(one.value))]
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         found = all_fields(shown)
         assert [(one.start, one.name, one.value, one.depth) for one in found] == [
             (one.position, one.name, value_text(one.value), one.depth) for one in in_file
@@ -103,11 +108,11 @@ def test_it_says_what_dump_segment_says(path: Path) -> None:
 
 @for_each("path", small_files(every=6), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_fields_cover_a_file_and_are_the_same_from_anywhere(path: Path) -> None:
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         found = all_fields(shown)
         assert [*(one.end for one in found)] == [*(one.start for one in found[1:]), *([shown.size_bytes] * bool(found))]
     for field in found[:: max(len(found) // 12, 1)]:
-        with FieldBytes(path) as fresh:
+        with opened(path) as fresh:
             assert fresh.field_at((field.start + field.end) // 2) == field
             assert list(fresh.fields_in(field.end - 1, field.end)) == [field]
 
@@ -130,7 +135,7 @@ def documented_rows() -> list[tuple[Path, int, bytes, str]]:
 def test_every_byte_that_the_documentation_shows_is_of_a_field_with_that_value() -> None:
     checked = 0
     for path, position, data, text in documented_rows():
-        with FieldBytes(path) as shown:
+        with opened(path) as shown:
             field = shown.field_at(position)
             assert shown.read(position, len(data)).data == data
             number = re.search(r": (-?\d+)(?: ms)?(?:,|;|$| \()", text)
@@ -162,7 +167,7 @@ def test_an_offset_leads_to_the_record_that_a_consumer_got(case: GoldenCase) -> 
     logs = {int(path.stem): path for path in case.directory.glob("*.log")}
     records = case.records()
     for record in records[:: max(len(records) // 8, 1)]:
-        with FieldBytes(logs[max(base for base in logs if base <= record.offset)]) as shown:
+        with opened(logs[max(base for base in logs if base <= record.offset)]) as shown:
             position = shown.position_of(record.offset)
             assert position is not None
             source: FieldSource = shown
@@ -178,14 +183,14 @@ def test_an_offset_leads_to_the_record_that_a_consumer_got(case: GoldenCase) -> 
 
 def test_an_offset_without_a_record_leads_to_its_batch_or_nowhere() -> None:
     path = GOLDEN / "compacted_tombstones_removed" / "00000000000000000000.log"
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         positions = {offset: shown.position_of(offset) for offset in range(200)}
     frames = {start: (base, base + delta) for start, base, delta in batch_frames(path.read_bytes())}
     for offset, position in positions.items():
         if position in frames:
             assert offset <= frames[position][1]
     assert None in positions.values()
-    with FieldBytes(LOG.with_suffix(".index")) as index, pytest.raises(AccessError, match="no records"):
+    with opened(LOG.with_suffix(".index")) as index, pytest.raises(AccessError, match="no records"):
         index.position_of(3)
 
 
@@ -201,14 +206,14 @@ def batch_frames(data: bytes) -> list[tuple[int, int, int]]:
 
 
 def test_a_path_says_what_a_byte_lies_in() -> None:
-    with FieldBytes(LOG) as shown:
+    with opened(LOG) as shown:
         value = shown.field_at(80)
     assert (value.name, value.start, value.end) == ("value", 73, 170)
     assert value.path == ("batch at 0, offsets 0 to 2", "record 0, offset 0")
     assert value.value.startswith('{"i": 0, "msg": ')
     assert value.explanation == "The record's value, as the producer sent it."
     assert value.page == "docs/format/record-batch.md"
-    with FieldBytes(LOG) as shown:
+    with opened(LOG) as shown:
         marker = shown.field_at(3539)
         stamp = shown.field_at(27)
     assert marker.meaning == "ABORT"
@@ -222,7 +227,7 @@ def test_a_path_says_what_a_byte_lies_in() -> None:
 
 def test_items_are_records_and_batches_are_batches() -> None:
     frames = [start for start, _, _ in batch_frames(LOG.read_bytes())]
-    with FieldBytes(LOG) as shown:
+    with opened(LOG) as shown:
         walked = [0]
         while (position := shown.following("batch", walked[-1])) is not None:
             walked.append(position)
@@ -249,7 +254,7 @@ def test_items_are_records_and_batches_are_batches() -> None:
 
 
 def test_an_entry_leads_to_its_batch() -> None:
-    with FieldBytes(LOG.with_suffix(".index")) as index, FieldBytes(LOG.with_suffix(".timeindex")) as time_index:
+    with opened(LOG.with_suffix(".index")) as index, opened(LOG.with_suffix(".timeindex")) as time_index:
         lead = index.lead_at(13)
         assert lead is not None
         assert (lead.path, lead.position) == (LOG, 689)
@@ -257,7 +262,7 @@ def test_an_entry_leads_to_its_batch() -> None:
         assert lead is not None
         assert (lead.path, lead.position, lead.offset) == (LOG, None, 5)
         assert index.following("item", 0) == 8
-    with FieldBytes(LOG) as shown:
+    with opened(LOG) as shown:
         assert shown.lead_at(0) is None
 
 
@@ -269,7 +274,7 @@ def test_damage_is_a_field_that_says_what_verify_says() -> None:
     (dump,) = find_dumps(path, DumpOptions())
     list(dump.hex_fields())
     (finding,) = dump.findings
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         field = shown.field_at(finding.position + 70)
     assert (field.name, field.start, field.end) == ("damaged", finding.position, finding.end_position)
     assert field.value == finding.message
@@ -287,7 +292,7 @@ def test_records_that_do_not_decode_spoil_no_others(tmp_path: Path) -> None:
     batch = type(batch)(memoryview(data))
     data[17:21] = batch.computed_crc().to_bytes(4, "big")
     path.write_bytes(bytes(data) + bytes(make_batch(b"fourth").buffer))
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         found = all_fields(shown)
         wrong = [one for one in found if one.name == "records"]
         assert [one.value for one in wrong] == ["do not decode from here on"]
@@ -299,7 +304,7 @@ def test_a_long_value_is_not_cut_within_a_character(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     text = "a" + "é" * 5000
     path.write_bytes(bytes(make_batch(text.encode()).buffer))
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         (value,) = [one.value for one in all_fields(shown) if one.name == "value"]
     assert len(value) > 2000
     assert text.startswith(value)
@@ -312,7 +317,7 @@ def test_a_wrong_count_is_seen(tmp_path: Path, count: int, reason: str) -> None:
     data[57:61] = count.to_bytes(4, "big")
     data[17:21] = type(make_batch(b""))(memoryview(data)).computed_crc().to_bytes(4, "big")
     path.write_bytes(data)
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         assert re.fullmatch(reason, all_fields(shown)[-2 if count > 2 else -1].value)
 
 
@@ -320,7 +325,7 @@ def test_bytes_that_the_disk_does_not_give_are_named(tmp_path: Path, monkeypatch
     index = tmp_path / "00000000000000000000.index"
     index.write_bytes(b"".join(struct.pack(">ii", n, n * 100) for n in range(1, 2000)))
     break_disk(monkeypatch, {index: [4100]})
-    with FieldBytes(index) as shown:
+    with opened(index) as shown:
         read = shown.read(4000, 200)
         assert read.unreadable == ((4096, 4200),)
         assert read.data[:96] == index.read_bytes()[4000:4096]
@@ -334,7 +339,7 @@ def test_bytes_that_the_disk_does_not_give_are_named(tmp_path: Path, monkeypatch
 def test_a_file_that_nothing_is_known_of_is_plain_hex(tmp_path: Path) -> None:
     path = tmp_path / "core.1234"
     path.write_bytes(bytes(range(256)))
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         (field,) = all_fields(shown)
         assert (field.name, field.end) == ("bytes", 256)
         assert shown.following("item", 0) is None
@@ -349,7 +354,7 @@ def test_files_of_every_odd_size_are_shown(tmp_path: Path) -> None:
         for size in (0, 1, 3, 7, 17, 60, 62, len(data) - 1):
             path = tmp_path / name
             path.write_bytes(data[:size])
-            with FieldBytes(path) as shown:
+            with opened(path) as shown:
                 found = all_fields(shown)
                 assert (found[-1].end if found else 0) == shown.size_bytes == min(size, len(data))
 
@@ -366,17 +371,17 @@ def test_a_log_is_known_under_the_names_that_others_give_it(tmp_path: Path) -> N
     for ending in (".deleted", ".swap", ".cleaned", ".cut-at-0", ".before-recovery-1"):
         path = tmp_path / f"{LOG.name}{ending}"
         shutil.copy(LOG, path)
-        with FieldBytes(path) as shown:
+        with opened(path) as shown:
             assert shown.field_at(0).name == "base offset", ending
             assert shown.is_dumped == (ending in (".cut-at-0", ".before-recovery-1")), "dump-segment knows plog's own"
-    with FieldBytes(LOG) as shown:
+    with opened(LOG) as shown:
         assert shown.is_dumped
 
 
 def test_what_was_renamed_or_deleted_meanwhile_is_said(tmp_path: Path) -> None:
     path = tmp_path / LOG.name
     shutil.copy(LOG, path)
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         shown.look_again()
         assert shown.note == ""
         path.unlink()
@@ -396,7 +401,7 @@ def test_messages_in_a_message_have_their_offsets(tmp_path: Path, magic: int) ->
     records = [Record(100 + n, NOW + n, b"k%d" % n, b"v" * n) for n in range(5)]
     path = tmp_path / "00000000000000000100.log"
     path.write_bytes(build_wrapper(records, magic, CompressionType.GZIP))
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         assert shown.field_at(shown.size_bytes - 1).value == "messages, compressed with gzip"
         inner = shown.uncompressed(0)
         assert inner is not None
@@ -413,7 +418,7 @@ def test_a_message_whose_lengths_are_wrong_is_shown_as_far_as_it_goes(tmp_path: 
     data[26:30] = (1000).to_bytes(4, "big")
     data[12:16] = struct.pack(">I", zlib.crc32(data[16:]))
     path.write_bytes(data)
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         found = all_fields(shown)
     assert [one.name for one in found[-2:]] == ["key length", "records"]
     assert found[-1].end == len(data)
@@ -440,7 +445,7 @@ def test_every_name_that_a_dump_gives_has_an_explanation() -> None:
         assert {name for name, _ in (*layout.head, *layout.entry)} == set(EXPLANATIONS[Part(kind.value)])
     named = {part: set[str]() for part in Part}
     for path in small_files(every=3):
-        with FieldBytes(path) as shown:
+        with opened(path) as shown:
             for source in (shown, *compressed(shown)):
                 for field in all_fields(source) if isinstance(source, FieldSource) else []:
                     assert field.explanation
@@ -474,7 +479,7 @@ def test_secrets_of_the_metadata_log_are_not_there(tmp_path: Path, secrets: list
     path = folder / name
     shutil.copy(SECURED, path)
     where = SECURED.read_bytes().find(b"changeit")
-    with FieldBytes(path) as shown:
+    with opened(path) as shown:
         read = shown.read(where - 10_000, 20_000)
         assert [secret for secret in secrets if secret in read.data] == []
         assert read.hidden
@@ -483,13 +488,13 @@ def test_secrets_of_the_metadata_log_are_not_there(tmp_path: Path, secrets: list
 
 
 def test_secrets_are_not_in_fields_nor_found_nor_read_in_pieces(secrets: list[bytes]) -> None:
-    with FieldBytes(SECURED) as shown:
+    with opened(SECURED) as shown:
         assert "changeit" not in "".join(field.value for field in all_fields(shown))
         assert all(step.found is None for step in shown.find((b"changeit",)))
         position = SECURED.read_bytes().find(b"changeit")
         pieces = [shown.read(start, 100).data for start in range(position - 1000, position + 1000, 50)]
         assert not any(secret in piece for piece in pieces for secret in secrets)
-    with FieldBytes(SECURED.parent / "quorum-state") as state:
+    with opened(SECURED.parent / "quorum-state") as state:
         assert not state.read(0, 100).hidden
 
 
@@ -504,7 +509,7 @@ def found_at(source: FieldSource, text: str, position: int = 0) -> int | None:
 def test_text_and_hex_are_found_from_a_position_on_and_round_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.view.bytes.field_bytes, "_SEARCH_BYTES", 100)
     data = LOG.read_bytes()
-    with FieldBytes(LOG) as shown:
+    with opened(LOG) as shown:
         for text, needle in (
             ("k291", b"k291"),
             ("50 d7 c4 7e", b"\x50\xd7\xc4\x7e"),
