@@ -92,9 +92,9 @@ class RecordsView(LineView):
             super().__init__()
             self.is_before = is_before
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Sequence[str]) -> None:
         super().__init__(id="records", empty_text="reading")
-        self.columns: Sequence[str] = USUAL
+        self.columns = columns
         self.items: list[ShownRow] = []
         self.bounds = (0, 0)
         """The offsets where the log begins and ends, for the scroll bar."""
@@ -208,9 +208,10 @@ class RecordsView(LineView):
         item = self.items[number]
         row = item.row
         if row.kind is RowKind.GAP:
-            return [
-                Segment(f" {row.offset:>{self._offset_width}}{_GAP}{self._gap_text(row)}", BAD if row.is_loss else DIM)
-            ]
+            partition = "" if row.origin is None else f"{row.origin[0].partition:>9}{_GAP}"
+            row = row.in_its_partition()
+            text = f" {partition}{row.offset:>{self._offset_width}}{_GAP}{self._gap_text(row)}"
+            return [Segment(text, BAD if row.is_loss else DIM)]
         style = _HIDDEN if row.fate else None
         segments = [Segment(" ")]
         for name in self._names:
@@ -511,10 +512,11 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self._following: Timer | None = None
         self._is_looking = False
 
-    view_type: ClassVar[type[RecordsView]] = RecordsView
+    columns: ClassVar[Sequence[str]] = USUAL
+    """Those that the screen begins with."""
 
     def body(self) -> Iterable[Widget]:
-        self.view = self.view_type()
+        self.view = RecordsView(self.columns)
         make_writer = partial(self.inspect_app.row_writer, self._partition.topic)
         self.loader = RowLoader(
             self,

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
-from rich.segment import Segment
 from textual.binding import Binding, BindingType
 
-from cli.inspect.line_view import BAD, DIM
 from cli.inspect.other_partitions import partitions_of
-from cli.inspect.records_screen import USUAL, RecordsScreen, RecordsView
+from cli.inspect.records_screen import USUAL, RecordsScreen
 from core.common.errors import PlogError
 from core.common.time_text import find_time
 from core.common.topic_partition import TopicPartition
-from core.view.records.log_rows import LogRows, RowKind
+from core.view.records.log_rows import LogRows
 from core.view.records.topic_rows import TopicRows
-
-
-class TopicRecordsView(RecordsView):
-    """The columns begin with the partition."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.columns = ("partition", *USUAL)
-
-    def line(self, number: int, width: int, *, is_cursor: bool) -> Sequence[Segment]:
-        row = self.items[number].row
-        if row.kind is not RowKind.GAP or row.origin is None:
-            return super().line(number, width, is_cursor=is_cursor)
-        text = f" {row.origin[0].partition:>9}  {row.origin[1]:>{self._offset_width}}  "
-        return [Segment(text + self._gap_text(row.in_its_partition()), BAD if row.is_loss else DIM)]
 
 
 class TopicRecordsScreen(RecordsScreen):
@@ -51,7 +34,7 @@ before it in its partition stands after that one.
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("a", "partitions", "Partition", show=False)]
     go_label = "Go to a time, beginning, end, key=KEY, or TOPIC[:P][@...]"
-    view_type = TopicRecordsView
+    columns = ("partition", *USUAL)
 
     def __init__(self, topic: str, time_ms: int | None = None) -> None:
         """Begins at that time; without one at the first record."""
