@@ -201,6 +201,13 @@ class LineView(Widget, can_focus=True):
         is_thumb = start <= y < start + size
         return Segment(self.glyphs.thumb if is_thumb else self.glyphs.track, DIM)
 
+    def fit(self, text: str, width: int, *, is_number: bool) -> str:
+        """Cuts or pads a text to the width; a number stands on the right."""
+        size = cell_len(text)
+        if size > width:
+            return set_cell_size(text, width - 1) + self.glyphs.more if width > 1 else text[:width]
+        return " " * (width - size) + text if is_number else text + " " * (width - size)
+
     # --- moving
 
     def move_to(self, number: int) -> None:
@@ -459,11 +466,7 @@ class TableView(LineView):
         return printable(column.text_of(row), keeps="")
 
     def _fit(self, text: str, number: int) -> str:
-        width = self._widths[number]
-        size = cell_len(text)
-        if size > width:
-            return set_cell_size(text, width - 1) + self.glyphs.more if width > 1 else text[:width]
-        return " " * (width - size) + text if self.columns[number].is_number else text + " " * (width - size)
+        return self.fit(text, self._widths[number], is_number=self.columns[number].is_number)
 
     def _measure(self) -> None:
         """Computes the widths of the columns, from the first rows, and which of them fit."""

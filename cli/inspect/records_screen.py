@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
@@ -196,7 +196,7 @@ class RecordsView(LineView):
 
     @property
     def header(self) -> Sequence[Segment]:
-        titles = (self._fit(name, name, self._column_width(name)) for name in self._names)
+        titles = (self._fit(name, name) for name in self._names)
         segments = [Segment(" "), *(Segment(title + _GAP, BOLD) for title in titles)]
         return [*segments, Segment("value", BOLD)] if "value" in self.columns else segments
 
@@ -218,9 +218,7 @@ class RecordsView(LineView):
             text = item.key if name == "key" else CELLS[name](row)
             if name == "timestamp" and self._width < _NARROW:
                 text = text[5:19]
-            segments.append(
-                Segment(self._fit(text, name, self._column_width(name)) + _GAP, style or _STYLES.get(name, _NULL))
-            )
+            segments.append(Segment(self._fit(text, name) + _GAP, style or _STYLES.get(name, _NULL)))
         if row.kind is RowKind.MARKER:
             segments.append(Segment(f"[{row.text}]", _MARKER))
         elif "value" in self.columns:
@@ -235,11 +233,8 @@ class RecordsView(LineView):
         reason = "" if row.reason is None else f"{row.reason.value}: "
         return f"{line} {offsets} without a record: {reason}{row.text}"
 
-    def _fit(self, text: str, name: str, width: int) -> str:
-        size = cell_len(text)
-        if size > width:
-            return set_cell_size(text, width - 1) + self.glyphs.more
-        return " " * (width - size) + text if name in _NUMBERS else text + " " * (width - size)
+    def _fit(self, text: str, name: str) -> str:
+        return self.fit(text, self._column_width(name), is_number=name in _NUMBERS)
 
     def _bar(self, y: int) -> Segment:
         start, end = self.bounds
