@@ -145,6 +145,18 @@ def outside_text(offset: int, start: int | None, end: int | None) -> str | None:
     return None
 
 
+def find_lags(committed: Offsets, bounds: Mapping[TopicPartition, LogBounds]) -> tuple[dict[TopicPartition, int], str]:
+    """Returns the lag in records of each partition for which it is known, and of how many it is not, and why, or ""."""
+    ends = {partition: bounds[partition].end for partition in sorted(committed)}
+    lags = {p: max(end - committed[p].offset, 0) for p, end in ends.items() if end is not None}
+    whys = [bounds[partition].problem for partition, end in ends.items() if end is None]
+    return lags, f"the lag of {counted(len(whys))} is not known: {whys[0]}" if whys else ""
+
+
+def counted(partitions: int) -> str:
+    return f"{partitions} partition{'s' * (partitions != 1)}"
+
+
 def find_log_bounds(client: KafkaClient, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
     """Asks the leaders of the partitions; those without one are unknown, as in Kafka's tool, and so are deleted ones.
     Raises KafkaError if a leader refuses.

@@ -28,6 +28,7 @@ from core.client.read.group_offset_reset import (
     GroupPartition,
     LogBounds,
     Offsets,
+    find_lags,
     find_log_bounds,
     find_timestamps,
     group_partitions,
@@ -48,7 +49,7 @@ from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.inspector.stats.trace import with_key
 from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
 from core.records.batches import Batch
-from core.view.groups.replayed_topic import GROUPS_TOPIC, ReplayedGroups, ReplayedTopic, counted, key_ending
+from core.view.groups.replayed_topic import GROUPS_TOPIC, ReplayedGroups, ReplayedTopic, key_ending
 from core.view.target.inspect_target import InspectTarget
 from core.view.target.live_server import ServerOrFiles
 from core.view.target.log_figures import FolderMark, LogFigures, open_logs
@@ -474,13 +475,6 @@ def _add_lags(summaries: dict[str, GroupSummary], waiting: dict[str, Offsets], s
     """Asks at once for the logs of all committed partitions."""
     bounds = source.bounds({partition for committed in waiting.values() for partition in committed})
     for group_id, committed in waiting.items():
-        lags, whys = [], []
-        for partition, known in sorted(committed.items()):
-            _, end, why = bounds[partition]
-            if end is None:
-                whys.append(why)
-            else:
-                lags.append((partition, max(end - known.offset, 0)))
-        problem = f"the lag of {counted(len(whys))} is not known: {whys[0]}" if whys else ""
-        total = sum(lag for _, lag in lags) if lags else None
-        summaries[group_id] = summaries[group_id]._replace(lag=total, lags=tuple(lags), problem=problem)
+        lags, problem = find_lags(committed, bounds)
+        total = sum(lags.values()) if lags else None
+        summaries[group_id] = summaries[group_id]._replace(lag=total, lags=tuple(lags.items()), problem=problem)

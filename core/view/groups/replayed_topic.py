@@ -201,7 +201,3 @@ def key_ending(group_id: str, partition: TopicPartition) -> bytes:
     """Writes an `OffsetCommitKey` without its type, which may be one of two."""
     texts = [text.encode() for text in (group_id, partition.topic)]
     return b"".join(len(text).to_bytes(2) + text for text in texts) + partition.partition.to_bytes(4)
-
-
-def counted(partitions: int) -> str:
-    return f"{partitions} partition{'s' * (partitions != 1)}"

@@ -15,7 +15,7 @@ from core.client.admin.group_survey import look_at
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.consumer import Consumer
-from core.client.read.group_offset_reset import LogBounds, find_log_bounds, partitions_of
+from core.client.read.group_offset_reset import LogBounds, counted, find_lags, find_log_bounds, partitions_of
 from core.client.read.record_source import ReadOptions
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -23,7 +23,7 @@ from core.coordinator.group_record_values import read_record
 from core.protocol.schema.group_records import OffsetCommitValue
 from core.records.batches import Batch, group_batches
 from core.records.columns import decode_whole_batches
-from core.view.groups.replayed_topic import GROUPS_TOPIC, counted, key_ending
+from core.view.groups.replayed_topic import GROUPS_TOPIC, key_ending
 
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 _TYPE_BYTES = 2  # in front of the key of a commit, which may be of two types
@@ -96,12 +96,10 @@ def _rows(
     read = sorted(committed) if described is None else [p for p in partitions_of(described, committed) if p in wanted]
     for topic in dict.fromkeys(partition.topic for partition in read):
         here = [partition for partition in read if partition.topic == topic]
-        ends = {partition: bounds[partition].end for partition in here if partition in committed}
-        lags = [max(end - committed[p].offset, 0) for p, end in ends.items() if end is not None]
-        whys = [bounds[partition].problem for partition, end in ends.items() if end is None]
-        problems = [f"the lag of {counted(len(whys))} is not known: {whys[0]}"] if whys else []
-        if len(ends) < len(here):
-            problems.append(f"no commit on {counted(len(here) - len(ends))}")
+        offsets = {partition: committed[partition] for partition in here if partition in committed}
+        lags, problem = find_lags(offsets, bounds)
+        if len(offsets) < len(here):
+            problem += "; " * bool(problem) + f"no commit on {counted(len(here) - len(offsets))}"
         commits = [times[group.group_id, partition] for partition in here if (group.group_id, partition) in times]
         yield TopicReader(
             group.group_id,
@@ -110,9 +108,9 @@ def _rows(
             group.type.lower() if described is None else described.type,
             members=None if described is None else len(described.members),
             partitions=len(here),
-            lag=sum(lags) if lags else None,
+            lag=sum(lags.values()) if lags else None,
             last_commit_ms=max(commits, default=None),
-            problem="; ".join(problems),
+            problem=problem,
         )
 
 
