@@ -125,7 +125,7 @@ class Schemas:
         @cache
         def find(topic: str | None) -> dict[str, Encode | None]:
             named = {"value": value_schema, "key": key_schema}
-            found = {side: self._find_encoder(side, schema, topic or "") for side, schema in named.items()}
+            found = {side: self.find_encoder(side, schema, topic or "") for side, schema in named.items()}
             if self._formats.is_in_header and not any(map(self._by_id, found.values())):
                 raise UsageError(
                     f"--schema-id header: the registry has neither {topic}-value nor {topic}-key",
@@ -189,7 +189,8 @@ class Schemas:
 
         return encode if isinstance(encode, SchemaEncoder) else None
 
-    def _find_encoder(self, side: str, schema: str | None, topic: str) -> Encode | None:
+    def find_encoder(self, side: str, schema: str | None, topic: str) -> Encode | None:
+        """Returns what encodes the texts of one side, or None if the texts are the bytes."""
         format_, registry = self._formats.find(side), self.registry
         if format_ is SideFormat.none:
             return None

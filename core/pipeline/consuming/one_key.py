@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from core.client.read.record_source import Offsets, RecordSource
-from core.client.schemas.key_value_decoder import open_registry, side_encoder
 from core.client.schemas.undecoded import SchemaError
 from core.client.write.partitioner import PARTITIONERS
 from core.common.errors import CorruptRecordError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.inspector.stats.trace import rows_ending_with
 from core.pipeline.consume_request import ConsumeRequest
+from core.pipeline.key_value_text import Schemas
 from core.pipeline.record_stream import Chunk
 from core.pipeline.session import Session
 from core.records.batches import Batch
@@ -140,13 +140,9 @@ class OneKey:
 
     def _encode(self, topic: str) -> bytes:
         formats, text = self._request.formats, os.fsencode(self._request.key or "")
-        format_ = formats.find("key")
-        if format_ is SideFormat.none:
+        if formats.find("key") is SideFormat.none:
             return text
-        registry = open_registry(formats, self._session.find_settings())
-        if format_ is not SideFormat.registry or registry is None:
-            return side_encoder(formats, "key", registry)(text) or b""
-        encode = registry.encoder(None, topic, "key")
+        encode = Schemas(formats, self._session.find_settings()).find_encoder("key", None, topic)
         return text if encode is None else encode(text) or b""
 
 
