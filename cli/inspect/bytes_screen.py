@@ -403,7 +403,6 @@ as they are in the file, compressed ones too.
         self._first = max(position, 0)
         self._offset = offset
         self._source = source
-        self._inside = source
         self._file: FieldBytes | None = None
         self._place = self._first
         """The cursor's position, or its target after the moves under way."""
@@ -444,9 +443,9 @@ as they are in the file, compressed ones too.
     def title_text(self) -> str:
         if self._source is None:
             return str(self.path)
-        if self._inside is not None:
-            return f"{self._inside.title}, {self.view.size_bytes} bytes  {self.path}"
-        kind = None if self._file is None or self._file.kind is None else self._file.kind.value
+        if self._file is None:
+            return f"{self._source.title}, {self.view.size_bytes} bytes  {self.path}"
+        kind = None if self._file.kind is None else self._file.kind.value
         return (
             f"{self.path.name}  {kind or 'a file of no known kind'}, {self.view.size_bytes} bytes  {self.path.parent}"
         )
@@ -463,7 +462,7 @@ as they are in the file, compressed ones too.
         from core.view.bytes.field_bytes import FieldBytes
 
         if self._source is None:
-            self._source = self._file = FieldBytes(self.path)
+            self._file = self._source = FieldBytes(self.path)
         position = self._first if self._offset is None else self._source.position_of(self._offset)
         return self._source, position
 

@@ -40,7 +40,7 @@ from core.common.printable import printable
 from core.common.topic_partition import TopicPartition
 from core.records.side_format import PLAIN, SideFormats
 from core.view.records.log_rows import Form, LogRow, LogRows, RowWriter
-from core.view.target.inspect_target import InspectTarget, Opened, Place
+from core.view.target.inspect_target import InspectTarget, Opened
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding
@@ -475,7 +475,7 @@ class InspectScreen(Screen[None]):
 
     def with_files(self, act: Callable[[], object]) -> None:
         """Calls it with a directory's files; reports that it can't for a server."""
-        if self.inspected.is_of_files:
+        if self.inspected.reader is not None:
             act()
         else:
             self.tell_problem("a server does not show its files: run plog inspect DIRECTORY where they are")
@@ -558,16 +558,11 @@ class InspectScreen(Screen[None]):
         """Goes to the typed place: `TOPIC[:P][@WHERE]`, or a place in the screen's partition."""
         current = self.partition
 
-        def find() -> tuple[Place, int | None]:
-            self.inspected.look_again()
-            place = self.inspected.place(text, current)
-            return place, None if place.where is None else self.inspected.find_offset(place.partition, place.where)
-
-        def open_found(found: tuple[Place, int | None]) -> None:
+        def open_found(found: tuple[TopicPartition, int | None]) -> None:
             self.tell_problem(None)
-            self.inspect_app.open_records(found[0].partition, found[1])
+            self.inspect_app.open_records(*found)
 
-        self.in_background(find, open_found, background=self.inspect_app.reader)
+        self.in_background(lambda: self.inspected.find(text, current), open_found, background=self.inspect_app.reader)
 
 
 LOOK_SECONDS = 2.0

@@ -110,10 +110,6 @@ class InspectTarget:
         self._schemas: Schemas | None = None
 
     @property
-    def is_of_files(self) -> bool:
-        return self.reader is not None
-
-    @property
     def option(self) -> str:
         """The option for it on a command line, after a space: for records, of a single partition's folder too."""
         if self.reader is not None:
@@ -170,11 +166,6 @@ class InspectTarget:
             return DirectoryTopics(self.reader).describe(topic)
         return Admin(self.client).describe_topic(topic)
 
-    def look_again(self) -> None:
-        """Lists the directory's partitions again, which come and go. Raises AccessError if the directory is gone."""
-        if self.reader is not None:
-            self.reader.look_again()
-
     def rows(self, partition: TopicPartition) -> LogRows:
         """Opens the partition's records. Raises AccessError if it does not exist, or its folder can't be read."""
         if self.reader is None:
@@ -184,17 +175,20 @@ class InspectTarget:
         self.source.look_again(partition)
         return DirectoryRows(self.source.log(partition), partition, self.reader)
 
-    def find_offset(self, partition: TopicPartition, where: str) -> int:
-        """Returns the offset of a place, as in `plog consume --from`. Raises UsageError for other text."""
+    def find(self, text: str, current: TopicPartition | None) -> tuple[TopicPartition, int | None]:
+        """Finds a place that was typed by a user who looks at `current`: its partition, and its offset if it names one,
+        as in `plog consume --from`. Raises UsageError for other text, AccessError if the directory is gone.
+        """
         from core.pipeline.consume_request import resolve
 
+        if self.reader is not None:
+            self.reader.look_again()  # partitions come and go
+        partition, where = parse_place(text, self.topics(), current)
+        if where is None:
+            return partition, None
         if isinstance(self.source, DirectorySource):
             self.source.look_again(partition)
-        return resolve(where, self.source, [partition], self.source.ends([partition]))[partition]
-
-    def place(self, text: str, current: TopicPartition | None) -> Place:
-        """Parses the user's text; a place without a partition is of `current`."""
-        return parse_place(text, self.topics(), current)
+        return partition, resolve(where, self.source, [partition], self.source.ends([partition]))[partition]
 
     def schemas(self, formats: SideFormats) -> Schemas:
         """Opens the decoders of these formats, once. Raises UsageError for schemas that can't be used."""
@@ -219,7 +213,7 @@ def _shorter(path: Path) -> str:
 
 
 class Opened(NamedTuple):
-    """The target of a command line, and the place to begin. `place` is a text for `InspectTarget.place`; `file` is
+    """The target of a command line, and the place to begin. `place` is a text for `InspectTarget.find`; `file` is
     shown byte by byte.
     """
 
