@@ -27,7 +27,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from cli.inspect.line_view import BAD, BOLD, DIM, LineView
-from cli.inspect.screen import REPORT_SECONDS, InspectScreen, Job
+from cli.inspect.screen import NO_JOB, REPORT_SECONDS, InspectScreen, Job
 from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
 from core.files.file_names import locate_partition
@@ -406,7 +406,7 @@ as they are in the file, compressed ones too.
         self._file: FieldBytes | None = None
         self._place = self._first
         """The cursor's position, or its target after the moves under way."""
-        self._is_loading = False
+        self._loading = NO_JOB
         self._is_reporting = False
         self._wanted = (0, 0)
         self._note = ""
@@ -478,13 +478,9 @@ as they are in the file, compressed ones too.
         self.view.refresh()
         self.show_title()
 
-    def fail(self, error: PlogError) -> None:
-        self._is_loading = False
-        super().fail(error)
-
     def _look_again(self) -> None:
         file = self._file
-        if file is None or not self.is_on_top or self._is_loading:
+        if file is None or not self.is_on_top or not self._loading.is_over:
             return
 
         def look() -> tuple[int, str]:
@@ -512,11 +508,12 @@ as they are in the file, compressed ones too.
     def _load(self) -> None:
         """Reads the bytes that the view wants, after a read that is under way."""
         source = self._source
-        if self._is_loading or source is None or not self.view.size_bytes:
+        if not self._loading.is_over or source is None or not self.view.size_bytes:
             return
-        self._is_loading = True
         start, end = self._wanted = self.view.wanted
-        self.in_steps(lambda: _windows(source, start, end), self._take_window, done=self._end_load, failed=self.fail)
+        self._loading = self.in_steps(
+            lambda: _windows(source, start, end), self._take_window, done=self._end_load, failed=self.fail
+        )
 
     def _take_window(self, found: BytesWindow | int) -> None:
         if isinstance(found, int):
@@ -530,7 +527,6 @@ as they are in the file, compressed ones too.
         self._panel.show(self.view)
 
     def _end_load(self) -> None:
-        self._is_loading = False
         if self.view.needs_bytes and self.view.wanted != self._wanted:  # the cursor went on meanwhile
             self._load()
 

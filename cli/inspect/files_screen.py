@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,10 +17,10 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from cli.inspect.line_view import BAD, Column, Row, TableView, number_text, style_if
-from cli.inspect.screen import InspectScreen
+from cli.inspect.screen import NO_JOB, InspectScreen
 from cli.inspect.text_view import Detail
 from cli.progress import size_text
-from core.common.errors import AccessError, PlogError
+from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import locate_partition, parse_offset_file_name
 
@@ -105,7 +106,7 @@ crash may have left it so.
         self.partition = self._partition = partition
         self._table: FileTable | None = None  # of the background's thread, but for what never changes
         self._rows = VirtualRows(0)
-        self._is_fetching = False
+        self._fetching = NO_JOB
 
     def body(self) -> Iterable[Widget]:
         self.view = TableView((Column("number"),), id="entries", is_sortable=False)
@@ -132,8 +133,7 @@ crash may have left it so.
 
     def action_look(self) -> None:
         """Reads the file again, as it is now."""
-        self._is_fetching = True
-        self.in_background(self._open, self._take_table, failed=self.fail)
+        self._fetching = self.in_background(self._open, self._take_table, failed=self.fail)
 
     def _open(self) -> tuple[FileTable, list[FileRow], list[FileRow]]:
         from core.view.files.partition_files import open_table
@@ -154,11 +154,7 @@ crash may have left it so.
         self.view.say_when_empty("no entries")
         self.view.show(self._rows)
         self.show_title()
-        self._end_fetch()
-
-    def fail(self, error: PlogError) -> None:
-        self._is_fetching = False
-        super().fail(error)
+        self.on_line_view_moved()
 
     def _fetch(self) -> None:
         """Reads the unknown rows round the screen, after a read that is under way."""
@@ -166,22 +162,18 @@ crash may have left it so.
         wanted = self._rows.find_unknown(self.view.top, self.view.top + page)
         if wanted is None:
             wanted = self._rows.find_unknown(self.view.top - page, self.view.top + 2 * page)
-        if wanted is None or self._is_fetching:
+        if wanted is None or not self._fetching.is_over:
             return
-        self._is_fetching = True
         table = self._table
         assert table is not None
-        self.in_background(lambda: table.rows(wanted.start, wanted.stop), self._take_rows, failed=self.fail)
+        rows = partial(table.rows, wanted.start, wanted.stop)
+        self._fetching = self.in_background(rows, self._take_rows, failed=self.fail)
 
     def _take_rows(self, rows: Sequence[FileRow]) -> None:
         self._rows.take(map(_row_of, rows))
         top, page = self.view.top, self.view.page_size
         if any(top <= row.number < top + page for row in rows):
             self.view.refresh()
-        self._end_fetch()
-
-    def _end_fetch(self) -> None:
-        self._is_fetching = False
         self.on_line_view_moved()
 
     def on_line_view_moved(self) -> None:

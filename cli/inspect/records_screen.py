@@ -22,7 +22,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from cli.inspect.line_view import BAD, BOLD, DIM, LineView
-from cli.inspect.screen import REPORT_SECONDS, InspectScreen, Job
+from cli.inspect.screen import NO_JOB, REPORT_SECONDS, InspectScreen, Job
 from core.common.errors import PlogError, UsageError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
@@ -505,7 +505,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self._filter_text = ""
         self.said = ""  # and again when the rows have come
         self._following: Timer | None = None
-        self._is_looking = False
+        self._looking = NO_JOB
 
     columns: ClassVar[Sequence[str]] = USUAL
     """Those that the screen begins with."""
@@ -699,12 +699,11 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def _look_again(self) -> None:
         rows = self.loader.rows
-        if rows is None or self.loader.is_busy or self._is_looking or not self.is_on_top:
+        if rows is None or self.loader.is_busy or not self._looking.is_over or not self.is_on_top:
             return
         before = rows.end_offset
 
         def take(_: None) -> None:
-            self._is_looking = False
             self._show_bounds()
             self._show_notes()
             if rows.end_offset <= before:
@@ -714,12 +713,10 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self.loader.read_on(rows.end_offset - 1 if was_last else None)
 
         def fail(error: PlogError) -> None:
-            self._is_looking = False
             self._stop_following()
             self.tell_problem(error)
 
-        self._is_looking = True
-        self.in_background(rows.refresh, take, failed=fail)
+        self._looking = self.in_background(rows.refresh, take, failed=fail)
 
     def action_look(self) -> None:
         """Reads the shown rows again, from the log as it is now."""

@@ -58,9 +58,14 @@ class Job:
 
     run: Callable[[Job], None]
     is_stopped: bool = False
+    is_over: bool = False
+    """Whether its last result came to the screen."""
 
     def stop(self) -> None:
         self.is_stopped = True
+
+
+NO_JOB = Job(lambda _job: None, is_over=True)
 
 
 class InspectWorker:
@@ -423,10 +428,13 @@ class InspectScreen(Screen[None]):
         screen's. A PlogError or OSError that it raises goes to `failed`, by default to the bottom line.
         """
 
-        def one_step() -> Iterator[Result]:
-            yield work()
+        found: list[Result] = []
 
-        return self.in_steps(one_step, done, failed=failed, background=background)
+        def steps() -> Iterator[Result]:
+            found.append(work())
+            return iter(())
+
+        return self.in_steps(steps, done, done=lambda: done(found[0]), failed=failed, background=background)
 
     def in_steps(
         self,
@@ -437,31 +445,35 @@ class InspectScreen(Screen[None]):
         failed: Callable[[PlogError], None] | None = None,
         background: InspectWorker | None = None,
     ) -> Job:
-        """Does the same with work in steps, and shows each result; `stop` of the job ends it after a step."""
+        """Does the same with work in steps, and shows each result; `stop` of the job ends it after a step. The job is
+        over when `done` or `failed` is called.
+        """
 
         take_failure: Callable[[PlogError], None] = failed or self.tell_problem
 
         def run(job: Job) -> None:
+            end = partial(self._deliver, job, is_last=True)
             try:
                 for step in steps():
                     self._deliver(job, on_step, step)
                     if job.is_stopped:
                         return
-                self._deliver(job, lambda _: done(), None)
+                end(lambda _: done(), None)
             except PlogError as error:
-                self._deliver(job, take_failure, error)
+                end(take_failure, error)
             except OSError as error:
-                self._deliver(job, take_failure, access_error(error, error.filename or "the log", "read"))
+                end(take_failure, access_error(error, error.filename or "the log", "read"))
             except Exception as error:  # noqa: BLE001 - the door of a thread; the app ends with it
-                self._deliver(job, self.inspect_app.end_with_bug, error)
+                end(self.inspect_app.end_with_bug, error)
 
         job = Job(run)
-        self._jobs = [*(one for one in self._jobs[-20:] if not one.is_stopped), job]
+        self._jobs = [*(one for one in self._jobs if not (one.is_stopped or one.is_over)), job]
         return self.inspect_app.submit(job, background or self._background or self.inspect_app.reader)
 
-    def _deliver(self, job: Job, take: Callable[[Result], None], value: Result) -> None:
+    def _deliver(self, job: Job, take: Callable[[Any], None], value: Any, *, is_last: bool = False) -> None:
         def deliver() -> None:
             if not job.is_stopped and self.is_attached:
+                job.is_over = is_last
                 take(value)
 
         self.call_later(deliver)
@@ -577,7 +589,7 @@ class LookingScreen(InspectScreen):
         """With `is_covered` another screen comes over it at once, and it waits until that is left."""
         super().__init__(name)
         self._waits = is_covered
-        self._is_looking = False
+        self._look = NO_JOB
 
     # --- for subclasses
 
@@ -607,16 +619,8 @@ class LookingScreen(InspectScreen):
 
     def action_look(self) -> None:
         """Looks again, unless a look is under way."""
-        if not self._is_looking:
-            self._is_looking = True
-            self.in_steps(self.steps, self.take, done=self._end, failed=self.fail)
-
-    def _end(self) -> None:
-        self._is_looking = False
-
-    def fail(self, error: PlogError) -> None:
-        self._is_looking = False
-        super().fail(error)
+        if self._look.is_over:
+            self._look = self.in_steps(self.steps, self.take, failed=self.fail)
 
     def tell_of(self, listing: GroupListing | TransactionListing, note: str) -> None:
         """Shows its problems, how much of it is read, until all is, and `note`."""
