@@ -64,6 +64,13 @@ class AbortedFilter:
             return True
         return batch.producer_id in self._open
 
+    def pass_over(self, batch: Batch) -> None:
+        """Notes a batch before those that are wanted: it may be the marker of a transaction that the answer names."""
+        with contextlib.suppress(CorruptRecordError):
+            if batch.is_control:
+                batch.ensure_valid()
+                self.hides(batch)
+
 
 _FETCH_BYTES = 50 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
@@ -500,6 +507,7 @@ class _PartitionRead:
                     earlier += 1
                     if earlier > 1:
                         self._meet_earlier(batch)
+                    hidden.pass_over(batch)
                     continue
                 if stated_offset(batch) != position and not self._is_next(
                     batch, following, position, high_watermark, is_first=is_first, has_batches=bool(batches)

@@ -21,9 +21,11 @@ from core.log.log_segment import LogSegment
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.frame import Endpoint, decode_response, read_request_start
 from core.protocol.schema.fetch import FETCH, FetchResponse, PartitionData
+from core.records.record_batch import RecordBatch
 from tests.support.broker import SteeredNode, add_topic, delete_topic, produce_values
+from tests.support.fetched import as_leader, joined
 from tests.support.for_each import for_each
-from tests.support.logs import append, append_marker, make_batch
+from tests.support.logs import append, append_marker, make_batch, make_marker
 from tests.support.manual_clock import ManualTime
 from tests.support.refusals import refused
 
@@ -114,6 +116,27 @@ def test_isolation(broker: SteeredNode) -> None:
     assert read(broker, {A: 0}, {A: 4}) == {A: [(2, b"kept")]}
     both = [(0, b"gone"), (2, b"kept")]
     assert read(broker, {A: 0}, {A: 4}, options=ReadOptions(read_committed=False)) == {A: both}
+
+
+def test_a_transaction_after_an_aborted_one_and_a_hole_is_read(broker: SteeredNode) -> None:
+    """The answer after the hole begins with the abort marker before it, for which it names the aborted transaction."""
+
+    def of_producer(value: bytes, sequence: int) -> RecordBatch:
+        return make_batch(value, producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+
+    log = broker.services.replicas.partitions[A].log
+    placed = {
+        0: make_batch(b"plain"),
+        2: of_producer(b"gone", 0),
+        3: make_marker(9, is_commit=False),
+        5: of_producer(b"kept", 1),
+        6: make_marker(9, is_commit=True),
+    }
+    log.append_as_follower(joined(as_leader(batch, offset, 0) for offset, batch in placed.items()), 0)
+    log.update_high_watermark(log.log_end_offset)
+    for partition_bytes in range(100, 600, 20):  # an answer ends after each of the batches
+        found = read(broker, {A: 0}, {A: 7}, partition_bytes=partition_bytes)
+        assert found == {A: [(0, b"plain"), (5, b"kept")]}, partition_bytes
 
 
 def test_an_offset_out_of_range(broker: SteeredNode) -> None:
