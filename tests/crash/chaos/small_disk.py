@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from core.files.owner_socket_file import OWNER_SOCKET
+
 DISK_BYTES = 200_000_000
 _STEPS_BYTES = (1 << 20, 4096)
 """Much at once, and the last pages one by one."""
@@ -44,7 +46,8 @@ class SmallDisk:
     def __exit__(self, *exception: object) -> None:
         try:
             if self.is_kept or exception[0] is not None:
-                shutil.copytree(self.directory, self.directory.with_name(f"{self.directory.name} that was wrong"))
+                kept = self.directory.with_name(f"{self.directory.name} that was wrong")
+                shutil.copytree(self.directory, kept, ignore=shutil.ignore_patterns(OWNER_SOCKET))
         finally:
             subprocess.run(["umount", "--lazy", self.directory], check=True)
 
