@@ -22,7 +22,7 @@ from core.client.write.partitioner import PARTITIONERS, Partitioner, by_function
 from core.client.write.producer import OnAcknowledged, Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, ConnectionFailedError, KafkaError, UsageError
+from core.common.errors import AccessError, ConnectionFailedError, KafkaError, MalformedMessageError, UsageError
 from core.common.time_text import duration_text, time_text
 from core.common.topic_partition import TopicPartition
 from core.common.user_function import load_function
@@ -282,11 +282,11 @@ class RowWriter:
                 f"line {error.row + 1}: {error.message}; {self._beside()}",
                 hint=error.hint or _HINTS.get(error.code),
             ) from error
-        except ConnectionFailedError as error:
+        except (ConnectionFailedError, MalformedMessageError):
             self._progress.done()
             if isinstance(self._out, Producer):
                 self._say(self._beside(are_known=False))
-            raise error
+            raise
         except KeyboardInterrupt:
             self._progress.done()
             is_open = self._is_cut and self._transaction is None

@@ -11,7 +11,7 @@ import pytest
 from core.client.admin.admin import Admin
 from core.client.write.producer import Producer
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, UsageError
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, PlogError, UsageError
 from core.pipeline.consume import Stdout, consume
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.frontend import Frontend
@@ -68,16 +68,21 @@ def test_less_than_one_record_a_second_is_a_rate() -> None:
     ProduceRequest(topic="t", rate=0.5).ensure_consistent()
 
 
+@pytest.mark.parametrize(
+    "error", [ConnectionFailedError("it is gone", where="broker 1"), MalformedMessageError("the answer: it is gone")]
+)
 def test_a_connection_that_is_lost_leaves_a_word_of_what_may_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: PlogError
 ) -> None:
+    """As does a broker whose answer can't be understood."""
+
     def lose(_: Producer) -> None:
-        raise ConnectionFailedError("it is gone", where="broker 1")
+        raise error
 
     monkeypatch.setattr(Producer, "flush", lose)
     said: list[str] = []
     session = Session(directory=tmp_path / "data", frontend=Frontend(say=said.append))
-    with pytest.raises(ConnectionFailedError, match="it is gone"):
+    with pytest.raises(type(error), match="it is gone"):
         produce(ProduceRequest(topic="t", inputs=[io.BytesIO(b"a\nb\n")]), session)
     assert said[-1] == "0 records written to t; some of lines 1-2 may be written, too, and none that follow"
 
