@@ -63,7 +63,9 @@ Parser = Callable[[Lines], Rows]
 
 
 class Batch(NamedTuple):
-    """Rows that were read together, and the error after them, or None; `text` is their source."""
+    """Rows that were read together, and the error after them, or None; `text` is their source, of JSON in one line for
+    each value.
+    """
 
     rows: Rows
     bad: BadLineError | None

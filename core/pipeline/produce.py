@@ -185,7 +185,7 @@ class RowWriter:
 
     def write(self, batches: Iterable[Batch], tee: Callable[[memoryview], None] | None = None) -> None:
         """Writes all of it. Raises BadLineError at the first line that is not a record, KafkaError naming the lines
-        that the broker refused: the lines before are written then, and reported. `tee` gets the input, unchanged, once
+        that the broker refused: the lines before are written then, and reported. `tee` gets `Batch.text` once
         it is acknowledged.
         """
         with self._ending():
