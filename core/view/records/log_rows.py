@@ -515,7 +515,7 @@ class RowWriter:
         own = decoders or {}
         self._key_decoder, self._value_decoder = own.get("key"), own.get("value")
         self._is_metadata = topic == CLUSTER_METADATA_TOPIC
-        self._decoder = find_decoder(topic)
+        self._decoder = find_decoder(topic) if topic.startswith("__") else None
         is_plain = form is Form.JSON and self._decoder is None
         self._key_form = Form.TEXT if is_plain else form  # a key is rarely JSON, and 007 is no number
 
