@@ -106,7 +106,7 @@ def make_app(name: str, directory: Path) -> Any:
     from core.pipeline.session import Session
     from core.view.target.inspect_target import open_places
 
-    return InspectApp(open_places([str(directory), "big"], Session(directory=directory)))
+    return InspectApp(open_places([str(directory), "big"], Session(directory=directory), lambda text: "/" in text))
 
 
 async def settled(app: Any, pilot: Any) -> None:

@@ -69,6 +69,8 @@ def inspect(
     It reads the files of a data directory, Kafka's or plog's, or asks a server; it changes nothing. The key ? says what
     a screen shows, and y which command says the same.
     """
+    from core.pipeline.log_places import LogPlaces
+
     session = place.session()
     has_window = "TEXTUAL_DRIVER" in os.environ  # the server of --web sets it
     if not web and not has_window and not (is_terminal() and sys.stdin.isatty()):
@@ -95,7 +97,7 @@ def inspect(
     if schema_json is not None and not schemas.have_schemas():
         raise UsageError(NO_SCHEMA_JSON)
     session = _for_threads(session, has_registry=schema_registry is not None)
-    opened = open_places(places or [], session)
+    opened = open_places(places or [], session, LogPlaces(session, lambda *_: None).is_path)
     if value_schema is not None or key_schema is not None:
         opened.inspected.schemas(schemas.for_people())  # what can't be used is said before the screen is drawn
     if web:

@@ -14,7 +14,7 @@ from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.cut_off_tail_check import cut_off_findings
 from core.inspector.check.file_kind import skip_unreadable
 from core.inspector.check.findings import Finding, damage_finding, unreadable_finding, wrong_start_finding
-from core.pipeline.log_places import Copy, LogPlace, OnBytes, open_log_places, without_file
+from core.pipeline.log_places import Copy, LogPlace, LogPlaces, OnBytes, without_file
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def account_for(
     texts: Sequence[str], session: Session, *, start: int, end: int | None, read_committed: bool
 ) -> GapAccount:
     """Accounts for the offsets from `start` (below 0: so many before the end) to `end` (None: all), or for the one that
-    a place names. Raises what `open_log_places` raises.
+    a place names. Raises UsageError for a text that is not a place, AccessError and KafkaError as `LogPlaces` does.
     """
     found = GapAccount()
-    with open_log_places(session, _copy_from(start)) as find:
+    with LogPlaces(session, _copy_from(start)).opened() as find:
         for place in skip_unreadable(texts, lambda text: [find(text)], found.failures):
             first, last = (start, end) if place.offset is None else (place.offset, place.offset + 1)
             found.partitions.extend(accounts_of(place, first, last, found.findings, read_committed=read_committed))

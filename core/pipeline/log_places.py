@@ -13,7 +13,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,78 +56,82 @@ def without_file(evidence: str) -> str:
     return _WHERE.sub("", evidence)
 
 
-@contextlib.contextmanager
-def open_log_places(session: Session, copy: Copy) -> Iterator[Callable[[str], LogPlace]]:
-    """Yields a function that finds a place by its text. Names are those of the session's directory, even if they are
-    paths, if options named it. The function raises UsageError for a text that is not a place, AccessError and
-    KafkaError for missing logs.
-    """
-    if session.find_named_server() is None:
-        yield partial(_find_local, session)
-        return
-    from core.client.read.record_source import ReadOptions
-    from core.inspector.stats.server_copy import ServerCopy
+class LogPlaces:
+    """Finds places; owned by one task."""
 
-    def warn(text: str) -> None:
-        session.frontend.say(f"warning: {text}")
+    def __init__(self, session: Session, copy: Copy) -> None:
+        """Takes names for those of the session's directory, even if they are paths, if options named it."""
+        self._session = session
+        self._has_server = session.find_named_server() is not None
+        self._copy = copy
 
-    options = ReadOptions(skips_damage=True, tell=warn, tell_left_out=warn)
-    with (
-        tempfile.TemporaryDirectory(prefix="plog-copy-", ignore_cleanup_errors=True) as folder,
-        session.open_client() as client,
-    ):
-        yield partial(_find_remote, session, client, ServerCopy(client, Path(folder), options), copy)
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Callable[[str], LogPlace]]:
+        """Yields a function that finds a place by its text. The function raises UsageError for a text that is not a
+        place, AccessError and KafkaError for missing logs.
+        """
+        if not self._has_server:
+            yield self._local
+            return
+        from core.client.read.record_source import ReadOptions
+        from core.inspector.stats.server_copy import ServerCopy
 
+        def warn(text: str) -> None:
+            self._session.frontend.say(f"warning: {text}")
 
-def is_path(text: str, session: Session) -> bool:
-    """Returns whether the text is a path, and no name: without a named server, which has no paths."""
-    path, _ = split_offset(text)
-    if session.find_named_server() is not None:
+        options = ReadOptions(skips_damage=True, tell=warn, tell_left_out=warn)
+        with (
+            tempfile.TemporaryDirectory(prefix="plog-copy-", ignore_cleanup_errors=True) as folder,
+            self._session.open_client() as client,
+        ):
+            copy = ServerCopy(client, Path(folder), options)
+            yield lambda text: self._remote(text, client, copy)
+
+    def is_path(self, text: str) -> bool:
+        path, _ = split_offset(text)
+        if self._has_server:
+            return False
+        return "/" in path or (Path(path).exists() and not (self._session.options and self._is_name(path)))
+
+    def _is_name(self, text: str) -> bool:
+        with contextlib.suppress(AccessError, KafkaError, UsageError):
+            reader = DirectoryReader(self._session.directory)
+            return bool(_named(text, reader.partitions, str(reader.directory)))
         return False
-    return "/" in path or (Path(path).exists() and not (session.options and _is_name(path, session)))
 
+    def _local(self, text: str) -> LogPlace:
+        from core.inspector.check.file_kind import ensure_there
+        from core.inspector.check.verify import nothing_there
 
-def _is_name(text: str, session: Session) -> bool:
-    with contextlib.suppress(AccessError, KafkaError, UsageError):
-        reader = DirectoryReader(session.directory)
-        return bool(_named(text, reader.partitions, str(reader.directory)))
-    return False
+        place, offset = split_offset(text)
+        if not self.is_path(text):
+            if self._session.is_default and not self._session.directory.exists():
+                ensure_there(Path(place))  # it is not
+            reader = DirectoryReader(self._session.directory)
+            return LogPlace(reader, _named(place, reader.partitions, f"in {reader.directory}"), offset)
+        ensure_there(Path(place))
+        reader = DirectoryReader(Path(place), hint=_HINT)
+        if not reader.partitions:
+            raise nothing_there(Path(place))
+        return LogPlace(reader, sorted(reader.partitions), offset)
 
-
-def _find_local(session: Session, text: str) -> LogPlace:
-    from core.inspector.check.file_kind import ensure_there
-    from core.inspector.check.verify import nothing_there
-
-    place, offset = split_offset(text)
-    if not is_path(text, session):
-        if session.is_default and not session.directory.exists():
-            ensure_there(Path(place))  # it is not
-        reader = DirectoryReader(session.directory)
-        return LogPlace(reader, _named(place, reader.partitions, f"in {reader.directory}"), offset)
-    ensure_there(Path(place))
-    reader = DirectoryReader(Path(place), hint=_HINT)
-    if not reader.partitions:
-        raise nothing_there(Path(place))
-    return LogPlace(reader, sorted(reader.partitions), offset)
-
-
-def _find_remote(session: Session, client: KafkaClient, server_copy: ServerCopy, copy: Copy, text: str) -> LogPlace:
-    place, offset = split_offset(text)
-    if "/" in place:
-        hint = "name TOPIC or TOPIC:PARTITION of the server, or the path alone"
-        raise UsageError(f"{place} is a path, and a server has none", hint=hint)
-    topics = client.refresh().values()
-    known = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-    partitions = _named(place, known, client.place)
-    progress = session.frontend.show_progress("copied", "bytes")
-    try:
-        for partition in partitions:
-            copy(server_copy, partition, offset, lambda size: progress.add(size, size))
-    finally:
-        progress.done()
-    settings = server_copy.settings_of(partitions[0].topic)
-    reader = DirectoryReader(server_copy.root)
-    return LogPlace(reader, partitions, offset=offset, client=client, settings=settings)
+    def _remote(self, text: str, client: KafkaClient, copy: ServerCopy) -> LogPlace:
+        place, offset = split_offset(text)
+        if "/" in place:
+            hint = "name TOPIC or TOPIC:PARTITION of the server, or the path alone"
+            raise UsageError(f"{place} is a path, and a server has none", hint=hint)
+        topics = client.refresh().values()
+        known = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+        partitions = _named(place, known, client.place)
+        progress = self._session.frontend.show_progress("copied", "bytes")
+        try:
+            for partition in partitions:
+                self._copy(copy, partition, offset, lambda size: progress.add(size, size))
+        finally:
+            progress.done()
+        settings = copy.settings_of(partitions[0].topic)
+        reader = DirectoryReader(copy.root)
+        return LogPlace(reader, partitions, offset=offset, client=client, settings=settings)
 
 
 def split_offset(text: str) -> tuple[str, int | None]:

@@ -14,7 +14,7 @@ from core.inspector.check.file_kind import skip_unreadable
 from core.inspector.check.findings import Finding
 from core.inspector.stats.log_stats import LogStats, Sample, SegmentStats, read_stats
 from core.pipeline.frontend import Progress
-from core.pipeline.log_places import LogPlace, OnBytes, open_log_places
+from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ class StatsAccount:
 def account_for(
     texts: Sequence[str], session: Session, progress: Progress, *, with_checks: bool = False
 ) -> StatsAccount:
-    """Reads the logs of these places. Raises what `open_log_places` raises."""
+    """Reads the logs of these places. Raises UsageError for a text that is not a place, and what `LogPlaces` raises."""
     now_ms = time.time_ns() // 1_000_000
     account = StatsAccount()
     logs: list[_Log] = []
-    with open_log_places(session, _copy) as find:
+    with LogPlaces(session, _copy).opened() as find:
         for log in skip_unreadable(texts, lambda text: _logs(text, find), account.failures):
             stats = read_stats(log.path, now_ms, lambda size: progress.add(size, size))
             account.figures[log.name] = figures_of(stats, is_copy=log.is_copy)

@@ -18,7 +18,7 @@ from core.common.topic_partition import TopicPartition
 from core.inspector.check.file_kind import skip_unreadable
 from core.inspector.dump.segment_dump import batch_row
 from core.inspector.stats.trace import Trace, Tracer, is_settled_by, server_groups
-from core.pipeline.log_places import LogPlace, OnBytes, open_log_places, without_file
+from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes, without_file
 from core.pipeline.session import Session
 from core.records.batches import Batch
 from core.records.json_envelope import encode_bytes, encode_headers_json
@@ -64,9 +64,11 @@ class TraceAccount:
 
 
 def trace_places(texts: Sequence[str], session: Session, key: str | None) -> TraceAccount:
-    """Traces the record at each place's offset, or the newest with the key. Raises what `open_log_places` raises."""
+    """Traces the record at each place's offset, or the newest with the key. Raises UsageError for a text that is not a
+    place, AccessError and KafkaError as `LogPlaces` does.
+    """
     found = TraceAccount()
-    with open_log_places(session, _copy) as find:
+    with LogPlaces(session, _copy).opened() as find:
         for place in skip_unreadable(texts, lambda text: [find(text)], found.failures):
             found.look_at(place, key)
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -28,7 +28,7 @@ from core.common.topic_partition import TopicPartition
 from core.files.file_names import parse_partition_directory_name
 from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.file_kind import ensure_there
-from core.pipeline.log_places import is_path, split_offset
+from core.pipeline.log_places import split_offset
 from core.pipeline.session import Session
 from core.view.records.log_rows import DirectoryRows, LogRows, ServerRows
 
@@ -222,13 +222,13 @@ class Opened(NamedTuple):
     file: Path | None = None
 
 
-def open_places(texts: list[str], session: Session) -> Opened:
+def open_places(texts: list[str], session: Session, is_path: Callable[[str], bool]) -> Opened:
     """Opens the arguments of `plog inspect`: a path, a topic of the session's, or a path and a topic of it. Raises
     UsageError for more than that, AccessError for a missing path.
     """
     if len(texts) > 2:
         raise UsageError(f"{len(texts)} places: expected PATH, TOPIC[:P][@OFFSET], or one after the other")
-    if texts and is_path(texts[0], session):
+    if texts and is_path(texts[0]):
         return _open_path(texts[0], texts[1] if len(texts) > 1 else None, session)
     if len(texts) > 1:
         raise UsageError(f"{texts[0]} is no path: expected PATH TOPIC[:P][@OFFSET], or one of them")

@@ -33,7 +33,7 @@ def with_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 def opened(*texts: str | Path, session: Session | None = None) -> Opened:
     """Opens what the arguments of the command would."""
     session = session or Session(directory=Path("no-such-directory"))
-    return open_places(list(map(str, texts)), session)
+    return open_places(list(map(str, texts)), session, lambda text: "/" in text)
 
 
 @asynccontextmanager

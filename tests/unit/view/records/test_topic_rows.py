@@ -38,7 +38,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(directory: Path) -> TopicRows:
-    target = open_places([], Session(directory=directory)).inspected
+    target = open_places([], Session(directory=directory), lambda _: False).inspected
     return TopicRows([target.rows(TopicPartition("t", number)) for number in range(4)], target.source.offsets_at)
 
 
@@ -59,7 +59,7 @@ def test_rows_are_in_order_of_time_from_wherever_they_are_read(
 ) -> None:
     monkeypatch.setattr(topic_rows, "_NEAR", 5)
     whole = [row for row in opened(directory).rows_from(0) if row is not None]
-    target = open_places([], Session(directory=directory)).inspected
+    target = open_places([], Session(directory=directory), lambda _: False).inspected
     origins = [(row.origin[0].partition, row.origin[1]) for row in whole if row.origin is not None]
     assert origins == expected(target)
     assert sum(row.kind is RowKind.MARKER for row in whole) > 5
@@ -79,7 +79,7 @@ def test_a_filter_goes_on_where_it_was(directory: Path) -> None:
     wanted = parse_filter('value == "7"', 0)
     whole = [row for row in opened(directory).rows_from(0, wanted) if row is not None]
     assert {row.value for row in whole} == {b"7"}
-    target = open_places([], Session(directory=directory)).inspected
+    target = open_places([], Session(directory=directory), lambda _: False).inspected
     origins = [(row.origin[0].partition, row.origin[1]) for row in whole if row.origin is not None]
     assert origins == expected(target, b"7")
     rows = opened(directory)
