@@ -132,7 +132,7 @@ def test_offsets_count_with_the_transaction(kafka: KafkaServer | Server, topic: 
 def test_offsets_are_stable_when_no_transaction_is_about_to_move_them(
     kafka: KafkaServer | Server, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_admin, "LAST_VERSION_BY_NAME", version)
+    monkeypatch.setattr(group_admin, "_LAST_VERSION_BY_NAME", version)
     with contextlib.closing(connect(kafka)) as client, contextlib.closing(producer_of(kafka, topic)) as producer:
         admin, group = GroupAdmin(client), f"group-{topic}"
         position, new, other = TopicPartition(topic, 0), TopicPartition(topic, 1), TopicPartition(f"{topic}-other", 0)
