@@ -64,6 +64,11 @@ class AbortedFilter:
             return True
         return batch.producer_id in self._open
 
+    @property
+    def hides_some(self) -> bool:
+        """Whether a transaction is open that was aborted."""
+        return bool(self._open)
+
     def pass_over(self, batch: Batch) -> None:
         """Notes a batch before those that are wanted: it may be the marker of a transaction that the answer names."""
         with contextlib.suppress(CorruptRecordError):
@@ -518,8 +523,8 @@ class _PartitionRead:
                 end = self._pass_damage(batch, following, position, high_watermark, error, is_first=is_first)
                 if end is None:
                     return batches, position  # a broker that is asked for what is damaged may know how far that goes
-                if following is None:
-                    return batches, max(end, position + 1)
+                if following is None or (hidden.hides_some and end > position):
+                    return batches, max(end, position + 1)  # the damage may have ended a transaction: ask from there
                 start = position = end  # a broker that is asked again may begin with the same batch
                 continue
             is_hidden = hidden.hides(batch)

@@ -139,6 +139,18 @@ def test_a_transaction_after_an_aborted_one_and_a_hole_is_read(broker: SteeredNo
         assert found == {A: [(0, b"plain"), (5, b"kept")]}, partition_bytes
 
 
+def test_a_transaction_after_an_aborted_one_whose_marker_is_damaged_is_read(broker: SteeredNode) -> None:
+    """As of a broker that does not know of the damage: from behind it, it names the aborted transaction no more."""
+    log = broker.services.replicas.partitions[A].log
+    for value, sequence in ((b"gone", 0), (b"kept", 1)):
+        fields = {"producer_id": 9, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
+        append(log, make_batch(value, **fields))
+        append_marker(log, 9, is_commit=value == b"kept")
+    change(broker, 1, 70, lambda byte: bytes([byte[0] ^ 1]))
+    found, told = read_patiently(broker, 4)
+    assert (found, [text.partition(": crc")[0] for text in told]) == ([2], ["t-0: offset 1 passed over"])
+
+
 def test_an_offset_out_of_range(broker: SteeredNode) -> None:
     with refused(ErrorCode.OFFSET_OUT_OF_RANGE, "could not read t-0"):
         read(broker, {A: 5}, {A: 9})
