@@ -1,4 +1,4 @@
-"""The rules by which ACLs decide: Kafka's StandardAuthorizer, and AclAuthorizer of the ZooKeeper mode.
+"""Decides by ACLs, as StandardAuthorizer of Kafka does, or AclAuthorizer of a Kafka with ZooKeeper.
 
 A DENY that applies wins; then one ALLOW is enough. Nothing else allows, but for `allow.everyone.if.no.acl.found` on a
 resource of which no ACL of anybody speaks, and for super users, of whom no ACL is asked. An ACL applies if all of it

@@ -1,4 +1,4 @@
-"""What a broker has to know of a certificate, without cryptography: whose it is, until when, and for which hosts.
+"""Reads a certificate's subject, dates and hosts, without the package cryptography.
 
     Certificate     SEQUENCE { TBSCertificate, .. }
     TBSCertificate  SEQUENCE { [0] version?, serial, signature, issuer, Validity, subject, key, .., [3] extensions? }

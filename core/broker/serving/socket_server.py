@@ -255,7 +255,7 @@ class SocketServer:
         )
 
     def _greet(self, bound: BoundListener, connection: Connection) -> None:
-        """Admits a client that needs to say no more, or lets it log in."""
+        """Serves a client that needs no login, and lets any other log in."""
         served, dispatcher = self.served[bound.name], self._node.dispatcher
         door, logins = served.door, served.logins
         tls = connection.tls if isinstance(connection, TlsConnection) else None

@@ -1,8 +1,8 @@
-"""Consumer groups, as `plog inspect` shows them: a server's (`ServerGroups`), or those of files (`FileGroups`).
+"""Finds the consumer groups that `plog inspect` shows: a server's (`ServerGroups`), or those of files (`FileGroups`).
 
 Of a data directory, __consumer_offsets is read; no broker is asked, and none is opened. It shows what `plog group list`
 and `plog group describe` show for the same directory, for the coordinator's own code takes up the records and describes
-the groups. Members are those that were written down last: whether they still live, nobody knows.
+the groups. It shows the members that were written last; nobody knows whether they still run.
 
 `CommitHistory` has the commits of one group for one partition that __consumer_offsets still holds: reading rate and
 lag. A cleaner keeps only the last one, so these are the commits since its last run.
